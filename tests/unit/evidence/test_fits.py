@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp, rel_entr
 
-from app.evidence import fits
+from app.evidence import dual, fits
 from app.evidence.fits import LocalFits
 from app.evidence.questions import Cells, Local, Product
 from app.evidence.residuals import Residuals
@@ -316,3 +316,24 @@ def test_the_product_needs_no_search() -> None:
     expected = (first[0] + first[2]) * (second[0] + second[1]) / counts.sum()
     assert float(local.product(question).values(question)) == pytest.approx(expected, rel=1e-3)
     assert 0 < local.product(question).standard_error(question) < counts.sum()
+
+
+@pytest.mark.parametrize("planted", ["no search converges", "too many cells"])
+def test_the_product_stands_in_for_a_fit_that_is_not_to_be_had(monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    """And says so itself: it has taken nothing in. Would catch an answer that never comes, and a product where there is
+    a fit."""
+    rng = np.random.default_rng(12)
+    counts = rng.poisson(30.0, SIZES)
+    _, local = state(SIZES, [released(rng, counts, {0: None, 1: None}, 4.0, "gaussian")], float(counts.sum()))
+    question = Cells(Marginal.of(SIZES, {0: None, 1: None}))
+    assert local.best(question) is local.fit(question)
+    if planted == "too many cells":
+        monkeypatch.setattr(fits, "MOST_FITTED", question.cells - 1)
+    else:
+        monkeypatch.setattr(dual, "_MOST_STEPS", 0)
+        _, local = state(SIZES, [released(rng, counts, {0: None, 1: None}, 4.0, "gaussian")], float(counts.sum()))
+        with pytest.raises(dual.NotConverged):
+            local.fit(question)
+    found = local.best(question)
+    assert not found.known
+    assert np.array_equal(found.values(question), local.product(question).values(question))
