@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from app.constructions.dumps import Dump
 from app.curator.evidence import Evidence
-from app.curator.mechanisms import Measured, State
+from app.curator.mechanisms import State
 from app.curator.opening import Opening
 from app.curator.planners.cells import EdgePlan
 from app.curator.workload import WorkloadMechanism
 from app.evidence.residuals import Residuals
-from app.measurements.record import Purchase
-from app.measurements.strategy import Strategy
 
 #: What measuring a cell takes for a while, in bytes: a bit and what it is turned over by; a number, its noise as the
 #: sampler's list and as an array, and their sum.
@@ -33,21 +31,6 @@ class EdgeMechanism(WorkloadMechanism):
     def start(self, dump: Dump | None = None) -> State:
         """The whole share is left. There are no attributes to count by."""
         return State(Evidence(Residuals(()), self._edges.holds))
-
-    def pin(self, state: State, measured: Measured) -> None:
-        """Hold what was measured against the graph or matrix, and pay for it.
-
-        Raises:
-            ValueError: when it is of another.
-        """
-        release = measured.release
-        release.strategy.check(self._space)
-        known: Evidence = state.hypothesis
-        known.left = known.left.minus(measured.price)
-
-    def purchases(self, state: State) -> list[Purchase[Strategy]]:
-        """What the plan names."""
-        return list(self._edges.buys)
 
     def nbytes(self, updates: int) -> int:
         """What measuring takes."""

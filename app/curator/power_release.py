@@ -9,9 +9,7 @@ from app.curator.opening import Opening
 from app.curator.planners.power import PowerPlan
 from app.curator.workload import WorkloadMechanism
 from app.evidence.residuals import Residuals
-from app.measurements.record import Purchase
 from app.measurements.strategies.products import Products
-from app.measurements.strategy import Strategy
 from app.releases.power import PowerRounds
 
 #: What a round holds of a cell, in bytes: hypothesis, query, and data in 64 bits each, and what they are made of.
@@ -45,27 +43,12 @@ class PowerMechanism(WorkloadMechanism):
         """The whole share is left. There are no attributes to count by."""
         return State(Evidence(Residuals(()), self._power.holds))
 
-    def purchases(self, state: State) -> list[Purchase[Strategy]]:
-        """Nothing is measured before the rounds."""
-        return []
-
     def follows(self, state: State, measured: Measured) -> bool:
         """Whether a measurement may be the next of the rounds: of the side that is due, on the terms of the plan."""
         release = measured.release
         if not isinstance(release.strategy, Products) or state.updates >= self._plan.max_updates:
             return False
         return self.power.admits(state.updates, release.of(Products), measured.price)
-
-    def pin(self, state: State, measured: Measured) -> None:
-        """Hold what was measured against the graph or matrix, and pay for it.
-
-        Raises:
-            ValueError: when it is of another.
-        """
-        release = measured.release
-        release.strategy.check(self._space)
-        known: Evidence = state.hypothesis
-        known.left = known.left.minus(measured.price)
 
     def nbytes(self, updates: int) -> int:
         """What the rounds take."""

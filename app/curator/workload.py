@@ -76,11 +76,15 @@ class WorkloadMechanism(EvidenceMechanism):
         return rounds.admits(measured.table) and measured.price == rounds.price
 
     def pin(self, state: State, measured: Measured) -> None:
-        """Take in what was measured; what rounds measure is made something of when all are over."""
-        if self.rounds is None:
+        """Take in what was measured; what rounds measure, and what is no table's, is used when all is over.
+
+        Raises:
+            ValueError: when it is of another data set.
+        """
+        if self.rounds is None and isinstance(measured.release.strategy, TableStrategy):
             super().pin(state, measured)
             return
-        measured.table.strategy.check(self._space)
+        measured.release.strategy.check(self._space)
         known: Evidence = state.hypothesis
         known.left = known.left.minus(measured.price)
 

@@ -25,12 +25,8 @@ _UNTOLD = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
-    """A marginal, the noise it was released with, and what was released.
-
-    ``units`` are the released values in units of 2^-bits counts, in the marginal's shape: not clipped, so that each
-    is unbiased. What was counted may have been multiplied before noise was added: a ``multiplier`` divides values and
-    noise alike.
+class _OfMarginal:
+    """A value for each cell of a marginal.
 
     Raises:
         ValueError: when the values are not of the marginal's shape.
@@ -47,6 +43,19 @@ class Counts:
             raise ValueError(f"a marginal of shape {self.marginal.shape} has no values of shape {units.shape}")
         units.setflags(write=False)
         object.__setattr__(self, "units", units)
+
+
+@dataclass(frozen=True, eq=False)
+class Counts(_OfMarginal):
+    """A marginal, the noise it was released with, and what was released.
+
+    ``units`` are the released values in units of 2^-bits counts, in the marginal's shape: not clipped, so that each
+    is unbiased. What was counted may have been multiplied before noise was added: a ``multiplier`` divides values and
+    noise alike.
+
+    Raises:
+        ValueError: when the values are not of the marginal's shape.
+    """
 
     @property
     def variance(self) -> float:
@@ -77,7 +86,7 @@ class Counts:
 
 
 @dataclass(frozen=True, eq=False)
-class Contrast:
+class Contrast(_OfMarginal):
     """Contrasts of a marginal, the noise they were released with, and what was released.
 
     With N the number of cells, ``units`` are N times the contrasts, times a multiplier, with noise, in units of 2^-bits
@@ -87,17 +96,10 @@ class Contrast:
         ValueError: when the values are not of the marginal's shape, or it has no attribute.
     """
 
-    marginal: Marginal
-    noise: Noise
-    units: IntArray
-    multiplier: int = 1
-
     def __post_init__(self) -> None:
-        units = np.array(self.units, dtype=np.int64)
-        if units.shape != self.marginal.shape or not units.ndim:
-            raise ValueError(f"a marginal of shape {self.marginal.shape} has no contrasts of shape {units.shape}")
-        units.setflags(write=False)
-        object.__setattr__(self, "units", units)
+        if not self.marginal.attributes:
+            raise ValueError("contrasts are of a marginal of one attribute or more")
+        super().__post_init__()
 
     @property
     def variance(self) -> float:
