@@ -47,7 +47,7 @@ from app.measurements.pieces import Counts, counts_of, pieces_of
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
 from app.measurements.strategy import Strategy
-from app.privacy.ledger import Amounts, total
+from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.linear import CompiledDense, CompiledSparse
 from app.spaces.queries.statistic import CompiledStatistic
@@ -127,11 +127,9 @@ class EvidenceMechanism(RecordedMechanism):
         """
         buying = self._opening.dataset.purchase
         try:
-            found = [buying(each.strategy, each.noise) for each in self._policy(state).opening()]
+            return [buying(each.strategy, each.noise) for each in self._policy(state).opening()]
         except OutOfReach as error:
             raise self._refusal(error) from None
-        self._plan.holds.minus(total(buy.price for buy in found))  # refuses to spend more than is held
-        return found
 
     def admit(self, query: Query) -> None:
         """Refuse a query whose weights cannot be told over the attributes of a table.

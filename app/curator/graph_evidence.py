@@ -52,7 +52,7 @@ from app.measurements.strategies.asked import Asked
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
-from app.privacy.ledger import Amounts, total
+from app.privacy.ledger import Amounts
 from app.releases.cut_bounds import Term as CellTerm
 from app.releases.cut_bounds import all_cuts_bound
 from app.spaces.errors import InvalidQuery
@@ -180,7 +180,6 @@ class GraphMechanism(RecordedMechanism):
             bought = buy.noise.variance / self._span**2
             if sum(1 / noise for noise in known) < 1 / bought:
                 found.append(buy)
-        self._plan.holds.minus(total(buy.price for buy in found))  # refuses to spend more than is held
         return found
 
     def admit(self, query: Query) -> None:

@@ -16,12 +16,14 @@ from typing import Any, Generic, Literal, TypeVar
 
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.facts import Purchase
+from app.curator.facts import Purchase as FactPurchase
 from app.curator.request import SessionRequest
+from app.measurements.record import Purchase
+from app.measurements.strategy import Strategy
 from app.privacy.conversion import epsilon_alone
 from app.privacy.costs import PrivacyEvent
 from app.privacy.exactness import floor_to
-from app.privacy.ledger import NOTHING, Amounts, Regime
+from app.privacy.ledger import Amounts, Regime, total
 
 #: What ``update_bound`` says, or why it says nothing:
 #: ``bound`` (the worst-case number of updates at this plan's progress), ``above-limit`` (there is such a number, and it
@@ -111,6 +113,7 @@ class SessionPlan:
         regime: the sum of the ledger that ``epsilon`` is a share of. In the ``pure`` one the session takes all that is
             left of it, whatever its price in the other.
         purchase: the fact bought at opening, where one is.
+        buys: what is measured at the opening, in this order, where it is not known as well already.
         update_bound: the worst-case number of updates.
         bound_status: what ``update_bound`` says, or why it says nothing.
     """
@@ -127,7 +130,8 @@ class SessionPlan:
     order: Decimal
     reserved: Decimal
     race: Race | None = None
-    purchase: Purchase | None = None
+    purchase: FactPurchase | None = None
+    buys: tuple[Purchase[Strategy], ...] = ()
     update_bound: int | None = None
     bound_status: BoundStatus = "no-worst-case-bound"
     reserved_pure: Decimal | None = None
@@ -298,19 +302,21 @@ class Offer(Generic[P_co]):
 
     Attributes:
         plan: makes the plan of what :func:`settle` adds.
-        most: what all that it may buy costs at most.
+        buys: what it wants to have measured at the opening.
+        price: what it is sure to buy costs; where it is not given, that of what is bought at the opening.
+        most: what all that it may buy costs at most; where it is not given, what it is sure to buy.
         events: all that it may compute from the data, each so many times.
         regime: the sum of the ledger that it is a share of.
         guarantees: an epsilon that is kept whatever the events come to; None where none is.
-        needs: what it is sure to buy.
     """
 
     plan: Callable[..., P_co]
-    most: Amounts
+    buys: tuple[Purchase[Strategy], ...] = ()
+    price: Amounts | None = None
+    most: Amounts | None = None
     events: tuple[tuple[PrivacyEvent, int], ...] = ()
     regime: Regime = "renyi"
     guarantees: Decimal | None = None
-    needs: Amounts = NOTHING
 
 
 def settle(dataset: PublicDataset, request: SessionRequest, offer: Offer[P_co]) -> P_co:
@@ -322,8 +328,10 @@ def settle(dataset: PublicDataset, request: SessionRequest, offer: Offer[P_co]) 
         PrivacyError: when the budget has no such amounts.
     """
     budget = dataset.budget
-    holds = offer.most if offer.regime == "renyi" else Amounts(offer.most.renyi, floor_to(request.epsilon))
-    holds.minus(offer.needs)  # refuses to promise more than is held
+    price = offer.price or total(buy.price for buy in offer.buys)
+    most = offer.most or price
+    holds = most if offer.regime == "renyi" else Amounts(most.renyi, floor_to(request.epsilon))
+    holds.minus(price)  # refuses to promise more than is held
     kept = [] if offer.guarantees is None else [offer.guarantees]
     if offer.events:
         kept.append(_alone(offer.events, Fraction(budget.delta) - budget.set_aside))
@@ -340,6 +348,7 @@ def settle(dataset: PublicDataset, request: SessionRequest, offer: Offer[P_co]) 
         reserved=holds.renyi,
         reserved_pure=holds.pure,
         regime=offer.regime,
+        buys=offer.buys,
     )
 
 

@@ -22,7 +22,7 @@ from app.curator.serving import mechanism_of
 from app.estimation.intervals import Estimates
 from app.measurements.record import Purchase
 from app.measurements.strategy import Strategy
-from app.privacy.ledger import NOTHING, Amounts
+from app.privacy.ledger import NOTHING, Amounts, total
 from app.spaces.query import Query
 
 #: Unverified answers that a session gives, where its plan has fewer queries than this. They are free, and each is a
@@ -62,7 +62,9 @@ class Session:
 
     def purchases(self) -> Sequence[Purchase[Strategy]]:
         """What is to be measured at the opening, with the price of each."""
-        return self.mechanism.purchases(self.state)
+        found = self.mechanism.purchases(self.state)
+        self.plan.holds.minus(total(each.price for each in found))  # refuses to spend more than is held
+        return found
 
     @property
     def hypothesis(self) -> Any:

@@ -14,7 +14,6 @@ from app.declarations.errors import InvalidRequest
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy
-from app.privacy.ledger import total
 from app.releases.rounds import Hypothesis, Rounds
 from app.spaces.query import Query
 
@@ -34,7 +33,6 @@ class WorkloadMechanism(EvidenceMechanism):
 
     def purchases(self, state: State) -> Sequence[Purchase[Strategy]]:
         """What the plan names."""
-        self._plan.holds.minus(total(buy.price for buy in self._release.buys))  # refuses to spend more than is held
         return self._release.buys
 
     @property

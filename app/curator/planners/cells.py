@@ -40,18 +40,16 @@ _OPTIONS: dict[EdgeMethod, tuple[str, ...]] = {"histogram": (), "synthetic_graph
 
 @dataclass(frozen=True, kw_only=True)
 class EdgePlan(WorkloadPlan):
-    """The plan of a release of all cells of a graph or a matrix. Errors are in counts.
+    """The plan of a release of all cells of a graph or a matrix, with degrees where these pay. Errors are in counts.
 
     Attributes:
         method: how they are released.
-        buys: what is measured: the cells, and the degrees after them where these are measured too.
         cell_error: the standard error of the unbiased value of a cell; that of a cut of m cells is ``sqrt(m)`` of it.
         all_cuts_bound: what the errors of all cuts by the unbiased values, and of all rank-one queries with weights in
             [0, 1], keep at once with probability 1 - beta.
     """
 
     method: EdgeMethod
-    buys: tuple[Purchase[Strategy], ...]
     cell_error: float
     all_cuts_bound: float
 
@@ -137,7 +135,6 @@ def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
         if degrees_pay(degrees.added, measured.noise, edges):
             measured, buys = less, (less, degrees)
     noise, events = measured.noise, tuple(event for buy in buys for event in buy.strategy.events(buy.noise, apart))
-    price = total(buy.price for buy in buys)
     deviation = rounded_up(math.sqrt(noise.variance))
     bound = all_cuts_bound(edges, [Term(noise)], request.beta)
     # A cut that has half of the nodes on either side has a quarter of the cells. How far those of a synthetic graph are
@@ -149,13 +146,13 @@ def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
         EdgePlan,
         max_updates=len(buys),
         workload=workload,
-        buys=buys,
         expected=expected,
         method=method,
         cell_error=deviation,
         all_cuts_bound=bound,
     )
-    return Offer(plan=plan, most=price, events=events, regime=regime, guarantees=price.pure)
+    pure = total(buy.price for buy in buys).pure
+    return Offer(plan=plan, buys=buys, events=events, regime=regime, guarantees=pure)
 
 
 def _method(space: Space, asked: str) -> EdgeMethod:

@@ -84,11 +84,11 @@ def direct(dataset: PublicDataset, request: SessionRequest) -> Offer[Plan]:
     )
     return Offer(
         plan=plan,
-        most=needed if regime == "pure" else replace(needed, renyi=share),
+        price=needed,
+        most=None if regime == "pure" else replace(needed, renyi=share),
         events=((event, request.max_queries),),
         regime=regime,
         guarantees=request.epsilon if regime == "pure" else None,
-        needs=needed,
     )
 
 

@@ -72,13 +72,11 @@ class GraphPlan(EvidencePlan):
     """The plan of a session that answers from evidence of a graph or a matrix.
 
     Attributes:
-        buys: what is measured at the opening, where it is not known as well already.
         question_error: the standard error to expect of a cut that is measured, or of one of a quarter of all cells
             where all of them are.
     """
 
     mode: GraphMode
-    buys: tuple[Purchase[Strategy], ...]
     question_error: float
 
     def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float]:
@@ -199,7 +197,6 @@ def _offer(
         mode=mode,
         how=_HOW[mode],
         declared=request.declared,
-        buys=buys,
         question_error=cut_bounds.rounded_up(error),
     )
     order, share = dataset.budget.order, dataset.share(request.epsilon)
@@ -210,5 +207,5 @@ def _offer(
         most = Amounts.of(PureStep(request.epsilon), order)
         return Offer(plan=plan, most=most, events=events, regime="pure", guarantees=request.epsilon)
     if mode != "degrees" and (price.renyi > share or (price.pure is not None and dataset.admits_pure(request.epsilon))):
-        return Offer(plan=plan, most=price, regime="pure", guarantees=request.epsilon)
-    return Offer(plan=plan, most=Amounts(share), events=events)
+        return Offer(plan=plan, buys=buys, regime="pure", guarantees=request.epsilon)
+    return Offer(plan=plan, buys=buys, most=Amounts(share), events=events)

@@ -99,7 +99,6 @@ def power(dataset: PublicDataset, request: SessionRequest) -> Offer[PowerPlan]:
         PowerPlan,
         max_updates=rounds.measurements,
         workload=workload,
-        buys=(),
         expected=None,
         power=rounds,
         papers_epsilon=float(f"{papers:.6g}"),

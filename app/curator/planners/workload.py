@@ -25,9 +25,8 @@ from app.declarations.errors import InvalidRequest
 from app.measurements.record import Purchase, bought
 from app.measurements.rows import Rows
 from app.measurements.strategies.tables import MOST_ROW_CELLS, TableStrategy
-from app.measurements.strategy import Strategy
 from app.privacy.exactness import floor_to
-from app.privacy.ledger import Amounts, total
+from app.privacy.ledger import Amounts
 from app.releases.errors import UnfitWorkload
 from app.releases.expected import Expected, unbiased
 from app.releases.factorization import Factorization, Paying, Questions, for_cells, for_marginals, of_rows
@@ -57,7 +56,6 @@ class WorkloadPlan(TablePlan):
 
     Attributes:
         workload: what is asked.
-        buys: what is measured, in this order.
         expected: the errors of the best linear unbiased values; None where they are not told.
         iterations: the rounds behind that, each of which measures what it chooses; None where there are none.
     """
@@ -66,7 +64,6 @@ class WorkloadPlan(TablePlan):
     how: str = "what the workload is answered from is measured at once, and nothing is asked"
     declared: bool = True
     workload: Workload
-    buys: tuple[Purchase[Strategy], ...]
     expected: Expected | None
     iterations: Iterations | None = None
 
@@ -114,15 +111,12 @@ def workload(dataset: PublicDataset, request: SessionRequest) -> Offer[WorkloadP
         WorkloadPlan,
         max_updates=len(buys) + (0 if rounds is None else rounds.rounds.number),
         workload=asked,
-        buys=buys,
         expected=expected,
         iterations=rounds,
     )
     if paying.kind == "gaussian":
-        return Offer(plan=plan, most=Amounts(share), events=events)
-    return Offer(
-        plan=plan, most=total(buy.price for buy in buys), events=events, regime="pure", guarantees=request.epsilon
-    )
+        return Offer(plan=plan, buys=buys, most=Amounts(share), events=events)
+    return Offer(plan=plan, buys=buys, events=events, regime="pure", guarantees=request.epsilon)
 
 
 def workload_of(space: Space, request: SessionRequest) -> Workload:
