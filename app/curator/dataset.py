@@ -110,8 +110,7 @@ class PublicDataset:
     @property
     def gamma(self) -> int:
         """By how much the counts of a table's cells move between neighbours, all together."""
-        assert self.space.unit.denominator == 1
-        return int(self.space.unit)
+        return self.apart.gamma
 
     @cached_property
     def apart(self) -> Apart:
