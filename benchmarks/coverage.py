@@ -315,7 +315,7 @@ def _count_release(counted: Counted, setting: Setting, world: TableWorld, noise:
         marginal = answers.question.apart(setting.opening.dataset.space.shape)
         cells = tuple(marginal.partition(k) for k in range(len(marginal.attributes)))
         truth = data.counted(world, marginal.attributes, cells).reshape(-1)
-        lows, highs = np.asarray(answers.lows).reshape(-1), np.asarray(answers.highs).reshape(-1)
+        lows, highs = np.asarray(answers.estimates.lows).reshape(-1), np.asarray(answers.estimates.highs).reshape(-1)
         if not np.isnan(lows).all():
             kind = "marginal of " + " and ".join(setting.opening.dataset.space.names[a] for a in marginal.attributes)
             counted.cell(kind, "unbiased", 0.95).take(truth, lows, highs, (lows + highs) / 2, (lows + 1, highs - 1))

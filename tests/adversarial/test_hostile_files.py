@@ -230,9 +230,12 @@ def reading(path: Path) -> threading.Thread:
         except InvalidDataset as error:
             found.append(error)
 
+    deadline = time.monotonic() + 30
+    while children():  # of the test before, which may be about to end
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     thread = threading.Thread(target=work)
     thread.start()
-    deadline = time.monotonic() + 30
     while not any(worker.rlimit(psutil.RLIMIT_FSIZE)[0] > 0 for worker in children()):
         assert time.monotonic() < deadline
         time.sleep(0.01)

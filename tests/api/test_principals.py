@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.api.support import Service, open_session, people, refused, unique, where
+from tests.integration.world import eventually
 
 #: Every route that needs a key: method, path, and the roles that may call it. Session routes: beside the owner.
 ROUTES = [
@@ -225,6 +226,8 @@ class TestRoles:
         id = open_session(owner, dataset)["id"]
         query = where(sex={"equals": "male"})
         owner.post(f"/v1/sessions/{id}/queries", json=query)
+        # The log comes a moment after what it is of, and transcripts say how far it is.
+        eventually(lambda: b'"log_size":null' not in owner.get(f"/v1/sessions/{id}/transcript").content)
         for path in ("", "/transcript", "/hypothesis"):
             assert auditor.get(f"/v1/sessions/{id}{path}").content == owner.get(f"/v1/sessions/{id}{path}").content
         assert id in [session["id"] for session in auditor.get("/v1/sessions").json()["items"]]
