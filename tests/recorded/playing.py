@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,10 +25,6 @@ from tests.recorded import scenes
 
 #: All that happens is at this time.
 NOW = "2026-01-01T00:00:00Z"
-#: Entries of the log that are asked for at once.
-_PAGE = 200
-#: Seconds after which the log has what it had not yet.
-_MOMENT = 1.0
 
 
 class Drawn:
@@ -165,19 +160,6 @@ class Play:
             for measured in self.call("GET", f"/v1/datasets/{name}/measurements")["items"]:
                 self.call("GET", f"/v1/datasets/{name}/measurements/{measured['id']}")
         self.scene("books")
-        entries: list[bytes] = []
-        while (found := self._logged(len(entries))) or self._logged_late(len(entries)):
-            entries += found
-        self.files["log.ndjson"] = b"\n".join(sorted(entries))  # it is in the order in which it was found
-
-    def _logged(self, start: int) -> list[bytes]:
-        told = self.client.get("/v1/log/entries", params={"start": start, "end": start + _PAGE})
-        return told.content.splitlines() if told.status_code == 200 else []
-
-    def _logged_late(self, start: int) -> bool:
-        """Whether there is more a moment later: the log comes behind the commits."""
-        time.sleep(_MOMENT)
-        return bool(self._logged(start))
 
 
 def play(folder: Path) -> dict[str, bytes]:
@@ -196,5 +178,10 @@ def play(folder: Path) -> dict[str, bytes]:
                     playing.books()
         finally:
             world.stop()
+        # The log comes behind the commits, and is whole when the service has stopped; its order is one of chance.
+        log, size, entries = world.built.services.log, world.built.services.log._store.state().size, list[bytes]()
+        while len(entries) < size:
+            entries += log.entries(len(entries), size - 1).splitlines()
+        playing.files["log.ndjson"] = b"\n".join(sorted(entries))
     assert all(any(b'"%b"' % kind.encode() in text for text in playing.files.values()) for kind in ENTRIES[::2])
     return playing.files
