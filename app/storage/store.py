@@ -17,6 +17,7 @@ from typing import Any
 from weakref import WeakSet
 
 import orjson
+from psycopg.waiting import Wait
 from sqlalchemy import (
     BigInteger,
     Connection,
@@ -145,6 +146,13 @@ def _addition(table: str, names: tuple[str, ...], rows: int, mark: str, keys: in
         return added
     moved = ", ".join(f"{name} = excluded.{name}" for name in names[keys:])
     return f"{added} ON CONFLICT ({', '.join(names[:keys])}) DO UPDATE SET {moved}"
+
+
+def _sending(connection: Any) -> Iterator[Wait]:
+    """What the driver is to wait for until all is sent, and there is room for what ends it."""
+    while connection.flush():
+        yield Wait.W
+    yield Wait.W
 
 
 def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
@@ -338,8 +346,13 @@ class SqlTransaction:
     def _complete(self) -> None:
         """A statement that was sent is complete. Else the database waits for its end, and no bound on idle transactions
         would apply to a process that is stopped before the next one.
+
+        The driver waits for the result even where what is sent is longer than what a connection takes at once: the
+        database would wait for the rest of it as long (github.com/psycopg/psycopg/issues/685). So all is sent before.
         """
         if self._sent is not None:
+            driver: Any = self._connection.connection.driver_connection
+            driver.wait(_sending(driver.pgconn))
             self._sent.sync()
 
     def found(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

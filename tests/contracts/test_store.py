@@ -1160,6 +1160,25 @@ class TestTransactions:
             assert tx.session(asked.id) == moved
             assert [n for n, _ in tx.entry_lines(asked.id, 0, 9)] == [1, 2]
 
+    def test_much_is_sent_together(self, store: SqlStore, asked: SessionRow) -> None:
+        """Lines that are longer than what a connection holds underway. Catches a driver that waits for the result of
+        what it has not sent to its end: the database waits for the rest of it, for ever.
+        """
+        lines = [b'{"line":"%b"}' % (b"%d" % number * size) for number, size in enumerate((1, 1 << 18, 1 << 24, 1))]
+
+        def add() -> None:
+            with store.write() as tx, tx.together():
+                for number, line in enumerate(lines, start=1):
+                    tx.append([entry(asked.id, number, line=line)], [])
+                tx.commit()
+
+        thread = threading.Thread(target=add, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+        with store.read() as tx:
+            assert [line for _, line in tx.entry_lines(asked.id, 0, 9)] == lines
+
     @staticmethod
     def everything(store: SqlStore, data: DatasetRow, who: PrincipalRow, row: SessionRow) -> Callable[[Any], None]:
         """A step that writes into every table but the log's, which other steps fill."""
