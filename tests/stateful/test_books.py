@@ -353,6 +353,9 @@ class Books(RuleBasedStateMachine):
         release=st.sampled_from(["single", "race"]),
     )
     def open_contract(self, dataset: str, epsilon: float, updates: int | None, release: str) -> None:
+        self.begin_contract(dataset, epsilon, updates, release)
+
+    def begin_contract(self, dataset: str, epsilon: float, updates: int | None, release: str) -> None:
         self.begin_session(
             {
                 "dataset": dataset,

@@ -51,17 +51,7 @@ class Contracts(Books):
         release=st.sampled_from(["single", "race"]),
     )
     def contract(self, dataset: str, epsilon: float, updates: int | None, release: str) -> None:
-        self.begin_session(
-            {
-                "dataset": dataset,
-                "mechanism": {"construction": "evidence"},
-                "epsilon": epsilon,
-                "contract": True,
-                "max_queries": 30,
-                "max_updates": updates,
-                "release": release,
-            }
-        )
+        self.begin_contract(dataset, epsilon, updates, release)
 
     def question(self, session: Opened, number: int) -> dict[str, Any]:
         """A marginal in the place of some: it is tested and measured in all of its cells."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.plan import Offer
-from app.curator.planners.workload import WorkloadPlan, workload_of
+from app.curator.planners.workload import WorkloadPlan, check_options, workload_of
 from app.curator.request import SessionRequest
 from app.measurements.record import Purchase, bought
 from app.measurements.strategies.degrees import Degrees
@@ -107,9 +107,7 @@ def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
     assert mechanism.options is not None
     workload = workload_of(space, request)
     method = _method(space, mechanism.method or "auto")
-    for name in mechanism.options.model_fields_set:
-        if name not in _OPTIONS[method] and getattr(mechanism.options, name) is not None:
-            raise PlanInfeasible(f"{name} does not belong to {method} of a {space.kind}: leave it out")
+    check_options(space, mechanism.options, method, _OPTIONS[method])
     edges, apart = Edges.of(space), dataset.apart
     most = MOST_BITS if apart.binary else MOST_NUMBERS
     if edges.cells > most:

@@ -14,7 +14,7 @@ import numpy as np
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.plan import Offer
-from app.curator.planners.workload import WorkloadPlan, workload_of
+from app.curator.planners.workload import WorkloadPlan, check_options, workload_of
 from app.curator.request import SessionRequest
 from app.declarations.errors import CuratorError
 from app.measurements.pricing import Events
@@ -81,9 +81,7 @@ def power(dataset: PublicDataset, request: SessionRequest) -> Offer[PowerPlan]:
         bits = min(WEIGHT_BITS, space.axis_bits(2))
     except CuratorError as error:
         raise PlanInfeasible(error.detail) from None
-    for name in mechanism.options.model_fields_set - {"rounds", "construction"}:
-        if getattr(mechanism.options, name) is not None:
-            raise PlanInfeasible(f"{name} does not belong to iterative_construction of a {space.kind}: leave it out")
+    check_options(space, mechanism.options, "iterative_construction", ("rounds", "construction"))
     if mechanism.options.construction == "mw":
         raise PlanInfeasible(f"of a {space.kind} the construction is fk: leave construction out, or say fk")
     if space.cells > MOST_CELLS:

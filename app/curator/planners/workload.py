@@ -6,13 +6,13 @@ and an audit that computes the plan anew finds whether they are the ones that we
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from app.constructions.mechanism import Method
+from app.constructions.mechanism import Method, ReleaseOptions
 from app.constructions.registry import approximate
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
@@ -94,9 +94,8 @@ def workload(dataset: PublicDataset, request: SessionRequest) -> Offer[WorkloadP
     asked = workload_of(dataset.space, request)
     assert not isinstance(asked, Cuts)
     method, options = mechanism.method or "", mechanism.options
-    for name in () if options is None else type(options).model_fields:
-        if getattr(options, name) is not None and name not in _OPTIONS.get(method, ()):
-            raise PlanInfeasible(f"{name} does not belong to {method} of a table: leave it out")
+    if options is not None:
+        check_options(dataset.space, options, method, _OPTIONS.get(method, ()))
     paying = paying_of(dataset, request)
     share = dataset.share(request.epsilon)
     rounds: Iterations | None = None
@@ -130,6 +129,17 @@ def workload_of(space: Space, request: SessionRequest) -> Workload:
         return compiled(space, request.mechanism.workload)
     except InvalidRequest as error:
         raise PlanInfeasible(error.detail) from None
+
+
+def check_options(space: Space, options: ReleaseOptions, method: str, own: Collection[str]) -> None:
+    """Refuse options of a release but those that belong to its method, whose names are ``own``.
+
+    Raises:
+        PlanInfeasible: naming the first of the others.
+    """
+    for name in type(options).model_fields:
+        if getattr(options, name) is not None and name not in own:
+            raise PlanInfeasible(f"{name} does not belong to {method} of a {space.kind}: leave it out")
 
 
 def paying_of(dataset: PublicDataset, request: SessionRequest) -> Paying:
