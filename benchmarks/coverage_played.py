@@ -22,11 +22,11 @@ from app.curator.oqr import surprise
 from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import chosen, make_plan
-from app.curator.questions import statistic_of
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.estimation.intervals import Estimates
+from app.evidence.statistics import Statistic
 from app.measurements.counting import counted
 from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts
@@ -223,7 +223,7 @@ class Played:
         assert isinstance(query, CompiledStatistic)
         assert isinstance(self.session.mechanism, EvidenceMechanism)
         statistics = self.session.mechanism._statistics(self.session.state)
-        found = statistics._distributions(statistic_of(query, self.session.dataset.space.shape))
+        found = statistics._distributions(Statistic.of_query(query))
         if found is None:
             return None
         groups = np.repeat(np.arange(len(found)), len(query.levels))

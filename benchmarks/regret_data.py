@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.evidence.questions import Cells, Product, Question
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Product, Question
 from app.spaces.tensor import FloatArray, IntArray
 
 DATA = next((p / "shared" / "data" for p in Path(__file__).resolve().parents if (p / "shared" / "data").is_dir()), None)

@@ -16,12 +16,12 @@ from app.evidence.dense import DenseFit
 from app.evidence.dense import fitted as ridge
 from app.evidence.fits import LocalFits
 from app.evidence.policy import Bought, Means, Policy, Wanted
-from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.privacy.ledger import Budget
 from app.spaces.partition import Marginal
+from app.spaces.questions import Question
 from app.spaces.tensor import FloatArray
 from benchmarks.regret_data import POOL, World
 

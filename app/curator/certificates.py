@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evidence.questions import Question, Sum
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Question, Sum
 from app.spaces.tensor import FloatArray, IntArray
 
 #: The most certificates that are remembered, and the most counts of theirs: the oldest are forgotten.

@@ -30,9 +30,7 @@ from app.curator.mechanisms import (
 )
 from app.curator.opening import Opening
 from app.curator.planners.contract import MOST_TESTED, ContractPlan
-from app.curator.questions import Chosen, question_of, selected
 from app.curator.recorded import noise_of
-from app.evidence.questions import Cells, Question, Sum
 from app.measurements.pieces import Counts, counts_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import TableStrategy
@@ -40,6 +38,7 @@ from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
+from app.spaces.questions import Cells, Question, Sum
 from app.spaces.tensor import FloatArray
 
 
@@ -83,7 +82,7 @@ class ContractMechanism(EvidenceMechanism):
             raise InvalidQuery(
                 "the weights of a question in a contract session are exact: multiples of a power of two, 2^-20 or more"
             )
-        if not query.is_zero and question_of(query, self._space.shape)[0].cells > MOST_TESTED:
+        if not query.is_zero and query.question.cells > MOST_TESTED:
             raise InvalidQuery(f"a contract session tests at most {MOST_TESTED:,} cells at a time: name fewer")
 
     def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
@@ -100,13 +99,13 @@ class ContractMechanism(EvidenceMechanism):
             raise PlanInfeasible("what a contract session keeps follows from its plan: leave within out")
         if not known.residuals.total.estimable:
             raise PlanInfeasible("the session's share pays for nothing: open one with a larger share")
-        question, chosen = question_of(query, self._space.shape)
+        question = query.question
         values = self._expected(state, question)
-        free = self._certain(state, question, chosen, values, leaning)
+        free = self._certain(state, query, values, leaning)
         if free is not None:
             return self._told(state, query, free, wish)
         if state.updates >= self._contract.max_updates or self._terms.price.renyi > known.left.renyi:
-            bound = self._bound(state, question, chosen, selected(values, chosen))
+            bound = self._bound(state, query, query.selected(values))
             if math.isfinite(bound):
                 return self._told(state, query, values, wish)
             raise UpdatesExhausted(
@@ -129,7 +128,7 @@ class ContractMechanism(EvidenceMechanism):
     def missed(self, state: State, query: Query, due: Due) -> Answer:
         """What was expected: that is near enough, as is by now certain."""
         assert isinstance(due, MarginalTest)
-        question, _ = question_of(query, self._space.shape)
+        question = query.question
         certificate = self._passed(state, question, due.counts)
         values = self._held(certificate, question, self._expected(state, question))
         return replace(self._told(state, query, values, due.wish, certificate), tested=due.counts)
@@ -150,7 +149,7 @@ class ContractMechanism(EvidenceMechanism):
         if measured is not None:
             self._certify(state, measured)
         if tested is not None:
-            question, _ = question_of(query, self._space.shape)
+            question = query.question
             known: _Known = state.hypothesis
             known.certificates.add(self._passed(state, question, tested))
 
@@ -158,14 +157,13 @@ class ContractMechanism(EvidenceMechanism):
         """What an answer keeps, whose values, measurement and tested counts are these, as the state has it now: a miss
         is not taken in yet, a measurement is.
         """
-        question, chosen = question_of(query, self._space.shape)
         values = np.ldexp(answer.units.astype(np.float64), -self._plan.answer_bits)
         if query.is_zero:
             return 0.0
         if answer.measured is not None:
-            return self._measured_bound(question, chosen, values, counts_of(answer.measured.table))
-        passed = None if answer.tested is None else self._passed(state, question, answer.tested)
-        return self._bound(state, question, chosen, values, passed)
+            return self._measured_bound(query, values, counts_of(answer.measured.table))
+        passed = None if answer.tested is None else self._passed(state, query.question, answer.tested)
+        return self._bound(state, query, values, passed)
 
     # ------------------------------------------------------------------ within
 
@@ -194,15 +192,14 @@ class ContractMechanism(EvidenceMechanism):
         centre, drift = certificate.centre(question), self._contract.drift
         return np.clip(values, centre - drift, centre + drift)
 
-    def _certain(
-        self, state: State, question: Question, chosen: Chosen, values: FloatArray, leaning: float
-    ) -> FloatArray | None:
+    def _certain(self, state: State, query: Query, values: FloatArray, leaning: float) -> FloatArray | None:
         """The values of a question of which enough is certain; None where it is to be tested.
 
         What was tested since the last measurement is not tested again. What was tested or measured before serves as
         long as present values have not drifted too far from it.
         """
         known: _Known = state.hypothesis
+        question = query.question
         made, total = len(known.residuals.measurements), self._opening.dataset.records
         allowed = self._contract.drift + _spread(question, total) * self._contract.gap
         drifted: FloatArray | None = None
@@ -210,31 +207,25 @@ class ContractMechanism(EvidenceMechanism):
             if each.tested and each.made == made:
                 return self._held(each, question, values)
             if drifted is None:
-                apart = selected(np.abs(values - each.centre(question)), chosen).max()
+                apart = query.selected(np.abs(values - each.centre(question))).max()
                 if (each.radius(question, total) + apart) * (1 + leaning) <= allowed:
                     drifted = values
         return drifted
 
-    def _bound(
-        self,
-        state: State,
-        question: Question,
-        chosen: Chosen,
-        values: FloatArray,
-        passed: Certificate | None = None,
-    ) -> float:
+    def _bound(self, state: State, query: Query, values: FloatArray, passed: Certificate | None = None) -> float:
         """The least that certificates tell of how far values are off; infinite where none covers the question."""
         known: _Known = state.hypothesis
-        found = math.inf
+        question, found = query.question, math.inf
         for each in [*known.certificates.covering(question), *(() if passed is None else (passed,))]:
-            apart = np.abs(values - selected(each.centre(question), chosen)).max()
+            apart = np.abs(values - query.selected(each.centre(question))).max()
             found = min(found, each.radius(question, self._opening.dataset.records) + float(apart))
         return self._up(found)
 
-    def _measured_bound(self, question: Question, chosen: Chosen, values: FloatArray, measurement: Counts) -> float:
+    def _measured_bound(self, query: Query, values: FloatArray, measurement: Counts) -> float:
         """How far values are off at most by the measurement that was made for them."""
         own = Certificate(measurement.marginal, measurement.units, 0.0, 0.0, 0, tested=False)
-        centre = selected(own.centre(question), chosen)
+        question = query.question
+        centre = query.selected(own.centre(question))
         # Its cells are those that the question tells apart, one or some of which make an answer of a marginal.
         length = math.sqrt(question.merged)
         if isinstance(question, Sum):
@@ -252,10 +243,9 @@ class ContractMechanism(EvidenceMechanism):
         self, state: State, query: Query, values: FloatArray, wish: Wish, passed: Certificate | None = None
     ) -> Answer:
         """An answer with these values of a question, and its bound."""
-        question, chosen = question_of(query, self._space.shape)
-        units = self._grid(selected(values, chosen))
+        units = self._grid(query.selected(values))
         shown = np.ldexp(units.astype(np.float64), -self._plan.answer_bits)
-        bound = self._bound(state, question, chosen, shown, passed)
+        bound = self._bound(state, query, shown, passed)
         return Answer(units, "estimate", bound, accuracy=self.accuracy(state, query, units, wish))
 
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,14 +34,13 @@ from app.curator.mechanisms import (
 )
 from app.curator.opening import Opening
 from app.curator.planners.table import TablePlan, means_of, residuals_of
-from app.curator.questions import MOST_COUNTED, check_told, question_of, selected, spread, statistic_of
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.curator.workloads import values_bytes
 from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
 from app.evidence.policy import Bought, OutOfReach, Policy, Prediction, Wanted
 from app.evidence.residuals import Residuals
-from app.evidence.statistics import MOST_CELLS, Statistics
+from app.evidence.statistics import MOST_CELLS, Statistic, Statistics
 from app.measurements.pieces import Counts, counts_of, pieces_of
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
@@ -52,6 +50,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.queries.linear import CompiledDense, CompiledSparse
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
+from app.spaces.questions import MOST_COUNTED, check_told
 from app.spaces.tensor import FloatArray
 
 #: Weights on single cells of a table are taken over a universe of so many cells at most.
@@ -148,7 +147,7 @@ class EvidenceMechanism(RecordedMechanism):
             self._check_exact(query)
         counts = query.base if isinstance(query, CompiledStatistic) else query
         if not counts.is_zero:
-            check_told(question_of(counts, self._space.shape)[0].cells)
+            check_told(counts.question.cells)
 
     def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
         """An estimate where that is good enough or nothing can be paid, else a measurement.
@@ -161,7 +160,7 @@ class EvidenceMechanism(RecordedMechanism):
             return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
         if isinstance(query, CompiledStatistic):
             return self._decide_statistic(state, query, self._wished(wish), leaning)
-        question, _ = question_of(query, self._space.shape)
+        question = query.question
         policy, wish = self._policy(state), self._wished(wish)
         left = known.left.renyi if known.left.pure is None else known.left.pure
         try:
@@ -195,7 +194,7 @@ class EvidenceMechanism(RecordedMechanism):
         if isinstance(query, CompiledStatistic):
             self._learn_statistic(state, query, measured)
         elif measured is None:
-            self._policy(state).record(question_of(query, self._space.shape)[0], None)
+            self._policy(state).record(query.question, None)
         else:
             self._learn(state, query, measured)
 
@@ -210,10 +209,9 @@ class EvidenceMechanism(RecordedMechanism):
         if query.is_zero or isinstance(query, CompiledStatistic):
             nothing = np.zeros(len(values)) if query.is_zero else np.full(len(values), np.nan)
             return Estimates(values, nothing, nothing, nothing, np.ones(len(values), dtype=bool), wish.probability)
-        question, chosen = question_of(query, self._space.shape)
-        wish, given = self._wished(wish), spread(values, chosen, question.shape)
-        found = self._policy(state).shown(question, None, wish.probability, wish.adaptive, given)
-        return found.each(partial(selected, chosen=chosen))
+        wish, given = self._wished(wish), query.spread(values)
+        found = self._policy(state).shown(query.question, None, wish.probability, wish.adaptive, given)
+        return found.each(query.selected)
 
     # ------------------------------------------------------------------ what it takes
 
@@ -229,7 +227,7 @@ class EvidenceMechanism(RecordedMechanism):
         counts = query.base if isinstance(query, CompiledStatistic) else query
         if counts.is_zero:
             return 0
-        question, _ = question_of(counts, self._space.shape)
+        question = counts.question
         named, cells = set(question.attributes), question.cells
         if isinstance(query, CompiledStatistic):
             # Beside moments, or counts of ranges.
@@ -262,7 +260,7 @@ class EvidenceMechanism(RecordedMechanism):
 
     def _learn(self, state: State, query: Query, measured: Measured) -> Bought:
         known: Evidence = state.hypothesis
-        question, _ = question_of(query, self._space.shape)
+        question = query.question
         assert measured.expected is not None
         units, error = measured.expected
         values = np.ldexp(units.astype(np.float64), -self._plan.answer_bits).reshape(question.shape)
@@ -281,9 +279,8 @@ class EvidenceMechanism(RecordedMechanism):
         bought: Bought | None = None,
         measured: Measured | None = None,
     ) -> Answer:
-        question, chosen = question_of(query, self._space.shape)
-        found = self._policy(state).shown(question, bought, wish.probability, wish.adaptive)
-        found = found.each(partial(selected, chosen=chosen))
+        found = self._policy(state).shown(query.question, bought, wish.probability, wish.adaptive)
+        found = found.each(query.selected)
         return Answer(self._grid(found.values), source, None, accuracy=found, measured=measured)
 
     # ------------------------------------------------------------------ statistics
@@ -318,7 +315,7 @@ class EvidenceMechanism(RecordedMechanism):
                 "knows before: leave it out, and see the interval of the answer"
             )
         left = known.left.renyi if known.left.pure is None else known.left.pure
-        asked, statistics = statistic_of(query, self._space.shape), self._statistics(state)
+        asked, statistics = Statistic.of_query(query), self._statistics(state)
         if wish.within is not None and query.kind != "sum" and not statistics.begun:
             raise PlanInfeasible(
                 f"within: how well a {query.kind} can be known depends on how many records there are, of which nothing "
@@ -344,7 +341,7 @@ class EvidenceMechanism(RecordedMechanism):
         known: Evidence = state.hypothesis
         if query.base.is_zero:
             return
-        self._policy(state).note(question_of(query.base, self._space.shape)[0], paid=measured is not None)
+        self._policy(state).note(query.base.question, paid=measured is not None)
         if measured is not None:
             known.left = known.left.minus(measured.price)
             known.learn(measured.table)
@@ -364,5 +361,5 @@ class EvidenceMechanism(RecordedMechanism):
         self, state: State, query: CompiledStatistic, wish: Wish, given: FloatArray | None = None
     ) -> Estimates:
         """The values of a statistic and how well they are known."""
-        asked = statistic_of(query, self._space.shape)
+        asked = Statistic.of_query(query)
         return self._statistics(state).shown(asked, wish.probability, wish.adaptive, given)

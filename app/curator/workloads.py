@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 
-from app.curator.questions import question_of
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.declarations.naming import unknown
-from app.evidence.questions import Cells, Groups
 from app.patience import still_wanted
 from app.releases.workloads import Cuts, Marginals, Ranges, Sums, Workload
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal, Partition
 from app.spaces.queries.registry import parse_query
 from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.questions import Cells, Groups
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
 from app.spaces.workload_request import WorkloadRequest
@@ -80,9 +79,9 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
                 raise InvalidQuery(f"a {found.kind} is asked in sessions: a workload asks for counts")
             if found.is_zero:
                 raise InvalidQuery("no record can satisfy the conditions, so the answer is 0: leave it out")
-            question, chosen = question_of(found, space.shape)
+            question = found.question
             # With conditions all cells are told that these tell apart: those outside cost nothing, and help.
-            plain = chosen is None and not isinstance(question, Groups)
+            plain = found.chosen is None and not isinstance(question, Groups)
             questions.append(question if plain else Cells(question.apart(space.shape)))
         except CuratorError as error:
             raise InvalidRequest(f"workload.queries.{number}: {error.detail}") from None

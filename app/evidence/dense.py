@@ -23,9 +23,9 @@ from scipy.special import wrightomega
 
 from app.evidence.dual import Dual, NotConverged
 from app.evidence.posterior import incidence
-from app.evidence.questions import Question
 from app.evidence.restrictions import Values
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Question
 from app.spaces.tensor import FloatArray, IntArray, along
 
 #: How entropy is weighed against what was measured: strength times sigma.

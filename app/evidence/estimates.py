@@ -20,9 +20,9 @@ from collections.abc import Callable
 import numpy as np
 
 from app.estimation.intervals import Estimates
-from app.evidence.questions import Question
 from app.evidence.residuals import Unbiased
 from app.evidence.tails import normal_quantile
+from app.spaces.questions import Question
 from app.spaces.tensor import FloatArray
 
 #: Intervals of integer noise may reach nowhere: to tell errors by they are taken to reach this.

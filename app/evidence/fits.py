@@ -29,12 +29,12 @@ import numpy as np
 
 from app.evidence.dual import Dual, NotConverged
 from app.evidence.posterior import MOST_ROWS, Posterior, incidence
-from app.evidence.questions import Cells, Groups, Question, Sum
 from app.evidence.residuals import Residuals
 from app.evidence.restrictions import Restriction, Values, Weighed, values_on, weighed_on
 from app.measurements.pieces import Combination
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Groups, Question, Sum
 from app.spaces.tensor import FloatArray, IntArray
 
 #: How far the dual's gradient (fitted minus measured, plus strength * sigma^2 * theta) may end from zero: this part of

@@ -38,7 +38,6 @@ from app.evidence.noise_choice import (
     least_noise,
     rounded_up,
 )
-from app.evidence.questions import Cells, Product, Question, Sum
 from app.evidence.residuals import Residuals, Unbiased, blank
 from app.evidence.tails import Term, norm_quantile, normal_quantile, reach
 from app.measurements.noise import Noise, NoiseKind
@@ -46,6 +45,7 @@ from app.measurements.pieces import Counts
 from app.measurements.rows import Moved
 from app.measurements.strategies.tables import TableStrategy
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Product, Question, Sum
 from app.spaces.tensor import FloatArray
 
 #: A whole table is measured up to so many cells at the opening, and a whole marginal for a question.

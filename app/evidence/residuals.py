@@ -46,13 +46,13 @@ from scipy.sparse import csr_array
 
 from app.estimation.pooling import Pooled
 from app.evidence.joint import Joint
-from app.evidence.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
 from app.evidence.tails import Term, is_normal, normal_quantile, quantile, reach
 from app.measurements.noise import Noise
 from app.measurements.pieces import Combination, Contrast, Counts, pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import TableStrategy
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
 from app.spaces.tensor import Array, FloatArray, IntArray, along
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.

@@ -18,9 +18,9 @@ import numpy as np
 from scipy.sparse import coo_array, csc_array
 from scipy.sparse.csgraph import connected_components
 
-from app.evidence.questions import Question
 from app.measurements.pieces import Combination, Contrast, Counts
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Question
 from app.spaces.tensor import FloatArray, IntArray
 
 #: Less than this part of what contrasts tell is what rounding left.

@@ -32,7 +32,6 @@ from app.estimation.intervals import Estimates
 from app.evidence.distributions import Distribution, Ranges, distributions, ranges_of
 from app.evidence.joint import Joint, pooled, sharpened
 from app.evidence.policy import OutOfReach, Policy, Wanted
-from app.evidence.questions import Cells, Groups, Local, Question
 from app.evidence.ratios import fieller_mean, variances_of
 from app.evidence.residuals import Residuals, Unbiased, own_values, weighed
 from app.evidence.tails import Term, normal_quantile, quantile
@@ -40,6 +39,8 @@ from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
 from app.spaces.partition import Marginal, Partition
+from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.questions import Cells, Groups, Local, Question
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: Parts of what is paid that may go to the number of records, beside the moments.
@@ -93,6 +94,13 @@ class Statistic:
     question: Question
     chosen: IntArray
     levels: tuple[float, ...] = ()
+
+    @classmethod
+    def of_query(cls, query: CompiledStatistic) -> Statistic:
+        """The statistic that a query asks."""
+        places = query.selected(np.arange(math.prod(query.question.shape)).reshape(query.question.shape))
+        low, step = float(query.low), float(query.step)
+        return cls(query.kind, query.axis, query.places, low, step, query.question, places, query.levels)
 
     @property
     def first(self) -> Moment:

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evidence.questions import Cells, Question, Sum
 from app.measurements.strategies.tables import TableStrategy
 from app.releases.workloads import Marginals, Ranges, TableWorkload
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Question, Sum
 from app.spaces.tensor import FloatArray, IntArray
 
 #: Errors are in units of 2^-BITS counts.

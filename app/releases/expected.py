@@ -15,12 +15,12 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.measurements.noise import Law, NoiseKind
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import TableStrategy
 from app.patience import still_wanted
+from app.spaces.questions import Question
 from app.spaces.tensor import FloatArray
 
 

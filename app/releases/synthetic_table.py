@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from app.evidence.fits import LocalFits
-from app.evidence.questions import Cells
 from app.spaces.partition import Marginal
+from app.spaces.questions import Cells
 from app.spaces.tensor import FloatArray, IntArray
 
 #: Rounds of moves, and the part of the records that the first of them moves.

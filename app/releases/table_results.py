@@ -18,7 +18,6 @@ import numpy as np
 from app.estimation.intervals import Estimates
 from app.evidence.estimates import around
 from app.evidence.fits import MOST_FITTED, LocalFits
-from app.evidence.questions import Cells, Question
 from app.evidence.residuals import Residuals
 from app.measurements.pieces import Contrast, Counts, pieces_of
 from app.measurements.record import Measurement
@@ -27,6 +26,7 @@ from app.releases.fitting import MOST_CELLS, fit, known_of, projection
 from app.releases.synthetic_table import from_local_fits, listed, rounded
 from app.releases.workloads import Marginals, Ranges, Sums, TableWorkload
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Question
 from app.spaces.tensor import FloatArray, IntArray
 
 #: The confidence of intervals.

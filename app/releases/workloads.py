@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from app.evidence.questions import Cells, Question
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Question
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 
 from app.spaces.lazy import lazy
+from app.spaces.questions import Question
 from app.spaces.tensor import Array, FloatArray, IntArray, PrivateTensor, Tensor
 
 #: What selects a part of an array's cells.
@@ -92,6 +93,33 @@ class Query(ABC):
     def blob(self) -> bytes | None:
         """Weights too many for the canonical form, which then names their SHA-256; else None."""
         return None
+
+    @lazy
+    def question(self) -> Question:
+        """What is asked of the counts of a table, of which the answers may be some (:meth:`selected`).
+
+        Raises:
+            TypeError: for a query that no table has.
+        """
+        raise TypeError(f"{type(self).__name__} is no query of a table")
+
+    @property
+    def chosen(self) -> tuple[IntArray, ...] | None:
+        """Which of the question's answers are its own, along each of the question's attributes; None where all are."""
+        return None
+
+    def selected(self, values: Array) -> Array:
+        """Its own among the answers of its question, flat."""
+        array = np.asarray(values)
+        return (array if self.chosen is None else array[np.ix_(*self.chosen)]).reshape(-1)
+
+    def spread(self, values: FloatArray) -> FloatArray:
+        """Its own answers at their places among those of its question, the others zero."""
+        whole = np.zeros(self.question.shape)
+        whole[... if self.chosen is None else np.ix_(*self.chosen)] = values.reshape(
+            whole.shape if self.chosen is None else [len(cells) for cells in self.chosen]
+        )
+        return whole
 
     @property
     def labels(self) -> list[dict[str, Any]]:

@@ -15,13 +15,13 @@ import pytest
 
 from app.curator.mechanisms import Wish
 from app.evidence.policy import Bought, Policy, Wanted
-from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import Statistic, Statistics
 from app.measurements.noise import Noise, NoiseKind
 from app.measurements.pieces import Counts
 from app.measurements.strategies.tables import Moment
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Local, Product, Question
 from benchmarks.coverage_data import graph
 from benchmarks.coverage_played import Drawn, Played, Setting
 from tests.unit.evidence.test_policy import Session, drawn, means

@@ -25,7 +25,6 @@ from app.bootstrap.noise import SystemNoise
 from app.constructions.base import PublicFacts
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.declarations.spec import parse_spec
-from app.evidence.questions import Product
 from app.measurements.noise import Noise
 from app.measurements.pricing import Apart
 from app.measurements.record import Measurement, Purchase
@@ -37,6 +36,7 @@ from app.releases.rounds import Hypothesis, Rounds, terms
 from app.releases.workloads import Sums
 from app.services.release_rounds import play
 from app.spaces.factory import space_of
+from app.spaces.questions import Product
 from app.spaces.records import RecordsTensor
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]

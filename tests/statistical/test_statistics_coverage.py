@@ -20,7 +20,6 @@ import pytest
 
 from app.curator.dataset import PublicDataset
 from app.curator.planners.table import means_of, residuals_of
-from app.curator.questions import statistic_of
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.evidence.policy import Policy, Wanted
@@ -75,7 +74,7 @@ class Play:
         for words in questions:
             query = parse_query(words).compiled(self._dataset.space)
             assert isinstance(query, CompiledStatistic)
-            self.asked.append(statistic_of(query, self._dataset.space.shape))
+            self.asked.append(Statistic.of_query(query))
         policy, moments, rng = self._begun(), dict[Moment, Residuals](), np.random.default_rng(0)
         self.mode = policy.mode
         self._bought = list(policy.opening())

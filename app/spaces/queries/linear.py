@@ -19,6 +19,7 @@ import orjson
 
 from app.spaces.lazy import lazy
 from app.spaces.query import FullQuery, Index, PartedQuery, Query
+from app.spaces.questions import Local, Product, Question
 from app.spaces.tensor import BLOCK, Array, Axis, DenseTensor, FloatArray, IntArray, PrivateTensor, Tensor
 
 #: Combinations of values that conditions with ``any`` and ``not`` are looked at on.
@@ -113,6 +114,10 @@ class CompiledProduct(PartedQuery):
         for axis, length in zip(self.axes, self.shape, strict=True):
             total *= length if axis is None else axis.norm2sq
         return total
+
+    @lazy
+    def question(self) -> Question:
+        return Product.over({i: axis.real_vector() for i, axis in enumerate(self.axes) if axis is not None})
 
     @lazy
     def canonical(self) -> dict[str, Any]:
@@ -263,6 +268,12 @@ class CompiledSparse(Query):
         return float(self.real @ self.real)
 
     @lazy
+    def question(self) -> Question:
+        weights = np.zeros(self.shape)
+        weights.reshape(-1)[self.positions] = self.real
+        return Local.over(range(len(self.shape)), weights)
+
+    @lazy
     def canonical(self) -> dict[str, Any]:
         return {
             "bits": self.grid_bits,
@@ -320,6 +331,10 @@ class CompiledDense(FullQuery):
         return np.ascontiguousarray(self.weights, dtype="<i4").tobytes()
 
     @lazy
+    def question(self) -> Question:
+        return Local.over(range(len(self.shape)), self.matrix())
+
+    @lazy
     def canonical(self) -> dict[str, Any]:
         return {"bits": self.grid_bits, "sha256": hashlib.sha256(self.blob).hexdigest(), "type": "dense"}
 
@@ -370,6 +385,10 @@ class CompiledLocal(FullQuery):
     def norm2sq(self) -> float:
         others = [float(n) for i, n in enumerate(self.universe) if i not in self.axes]
         return math.prod(others, start=float(np.count_nonzero(self.selection)))
+
+    @lazy
+    def question(self) -> Question:
+        return Local.over(self.axes, self.selection)
 
     @lazy
     def canonical(self) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from pydantic import model_validator as _model_validator
 
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
-from app.spaces.partition import Partition
+from app.spaces.partition import Marginal, Partition
 from app.spaces.queries import conditions
 from app.spaces.queries.canonical import read_members, read_selection
 from app.spaces.queries.linear import axis_canonical, ranges_of
 from app.spaces.queries.predicate import values_looked_at, within
 from app.spaces.queries.request import Request, Value, Where
 from app.spaces.query import Query
+from app.spaces.questions import Cells, Groups, Question, check_told
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
@@ -166,6 +167,67 @@ class CompiledMarginal(Query):
         if self.among is not None:
             counted |= dict.fromkeys(self.among[0], 1) | {-1: int(np.count_nonzero(self.among[1]))}
         return math.prod(map(float, counted.values()))
+
+    @lazy
+    def question(self) -> Question:
+        """Part of the counts of all records, within and outside of each condition: what is outside costs nothing, and
+        tells something.
+
+        Raises:
+            InvalidQuery: when conditions on attributes together tell too many cells apart.
+        """
+        return Cells(Marginal.of(self.universe, self._told)) if self.among is None else self._groups(*self.among)
+
+    @lazy
+    def chosen(self) -> tuple[IntArray, ...] | None:
+        if self.among is not None:
+            return None
+        firsts = {axis: cells.members for axis, cells in zip(self.axes, self.cells, strict=True)}
+        firsts |= {
+            axis: np.array([index.start if isinstance(index, slice) else index[0]]) for axis, index in self.where
+        }
+        question = self.question
+        own = zip(question.attributes, question.partitions, strict=True)
+        found = tuple(cells.at(firsts[attribute]) for attribute, cells in own)
+        return None if all(len(c) == n for c, n in zip(found, question.shape, strict=True)) else found
+
+    @property
+    def _told(self) -> dict[int, Partition]:
+        """By attribute the values that are told apart by what is counted, and by conditions on it alone."""
+        told = {axis: cells.filled() for axis, cells in zip(self.axes, self.cells, strict=True)}
+        for axis, index in self.where:
+            within = np.zeros(self.universe[axis], np.int64)
+            within[index] = 1
+            told[axis] = Partition.of(within)
+        return told
+
+    def _groups(self, together: tuple[int, ...], selection: Array) -> Groups:
+        """The cells that it tells apart among records that attributes select together, as the answers' sums."""
+        told, sizes = self._told, self.universe
+        for place, axis in enumerate(together):
+            rows = np.packbits(np.moveaxis(selection, place, 0).reshape(sizes[axis], -1), axis=1)
+            own = Partition.of(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1))
+            told[axis] = told[axis].met(own) if axis in told else own
+        marginal = Marginal.of(sizes, told)
+        check_told(marginal.cells)
+        counted, where, rank = dict(zip(self.axes, self.cells, strict=True)), dict(self.where), len(marginal.attributes)
+        answers: IntArray = np.zeros((), np.int64)
+        inside = np.ones((), bool)
+        for place, axis in enumerate(marginal.attributes):
+            members = told[axis].members
+            labels = np.zeros(len(members), np.int64)
+            if axis in counted:
+                cells = counted[axis]
+                labels = cells.at(members)
+                answers = answers * cells.cells
+            elif axis in where:
+                labels = np.where(np.isin(members, np.arange(sizes[axis])[where[axis]]), 0, -1)
+            shape = [-1 if k == place else 1 for k in range(rank)]
+            answers = answers + np.maximum(labels, 0).reshape(shape)
+            inside = inside & (labels >= 0).reshape(shape)
+        chosen = selection[np.ix_(*(told[axis].members for axis in together))]
+        inside = inside & chosen.reshape([len(told[a].members) if a in together else 1 for a in marginal.attributes])
+        return Groups(marginal, np.where(inside, answers, -1), self.shape)
 
     @lazy
     def canonical(self) -> dict[str, Any]:

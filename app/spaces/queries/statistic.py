@@ -8,7 +8,7 @@ is what is asked: the kind, the attribute, and the records that it is asked of, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -21,11 +21,13 @@ from pydantic import model_validator as _model_validator
 
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
+from app.spaces.partition import Marginal, Partition
 from app.spaces.queries.linear import CompiledLocal, CompiledProduct, CompiledZero
 from app.spaces.queries.marginal import CompiledMarginal, MarginalQuery, SingleCell, marginal
 from app.spaces.queries.predicate import predicate, values_looked_at
 from app.spaces.queries.request import Request, Value, Weight, Where, does_not_fit
 from app.spaces.query import Query
+from app.spaces.questions import Groups, Local, Question
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
 from app.spaces.tensor import Array, IntArray, Members, PrivateTensor, Tensor
@@ -152,6 +154,7 @@ class CompiledStatistic(Query):
             whether they are among these or not.
         levels: of quantiles the parts of the records that lie below, ascending; empty otherwise.
         answer_bits: answers are whole multiples of ``2^-answer_bits``.
+        universe: how many values each attribute of the table has.
     """
 
     kind: StatisticKind
@@ -161,6 +164,7 @@ class CompiledStatistic(Query):
     places: int
     base: Query
     levels: tuple[float, ...]
+    universe: tuple[int, ...]
     answer_bits: int
 
     grid_bits = 0
@@ -194,6 +198,18 @@ class CompiledStatistic(Query):
         raise TypeError("a statistic has no weights")
 
     @lazy
+    def question(self) -> Question:
+        """The numbers of records that it is asked of, as far as they have a value."""
+        question = self.base.question
+        if isinstance(question, Local | Groups) and self.universe[self.axis] > self.places:
+            return _valued(question, self.axis, self.places, self.universe)
+        return question
+
+    @property
+    def chosen(self) -> tuple[IntArray, ...] | None:
+        return self.base.chosen
+
+    @lazy
     def canonical(self) -> dict[str, Any]:
         form = {"base": self.base.canonical, "of": self.axis, "type": self.kind}
         return form | ({"q": [repr(level) for level in self.levels]} if self.levels else {})
@@ -214,7 +230,7 @@ def _of(space: TableSpace, kind: StatisticKind, axis: int, base: Query, levels: 
     attribute = space.attributes[axis]
     low, high = attribute.bounds
     bits = answer_bits(kind, low, high, space.capacity)
-    return CompiledStatistic(kind, axis, low, attribute.step, attribute.places, base, levels, bits)
+    return CompiledStatistic(kind, axis, low, attribute.step, attribute.places, base, levels, space.shape, bits)
 
 
 def read(space: TableSpace, form: Mapping[str, Any], read_base: Callable[[Mapping[str, Any]], Query]) -> Query:
@@ -235,6 +251,24 @@ def read(space: TableSpace, form: Mapping[str, Any], read_base: Callable[[Mappin
     if not isinstance(base, CompiledMarginal | CompiledProduct | CompiledLocal | CompiledZero) or base.grid_bits:
         raise InvalidQuery("a canonical statistic is of counted records")
     return _of(space, form["type"], axis, base, levels)
+
+
+def _valued(question: Local | Groups, axis: int, places: int, sizes: Sequence[int]) -> Groups:
+    """The same counts of those records alone that have a value of an attribute, whose last place is that of none."""
+    there = Partition.of(np.arange(sizes[axis]) == places)
+    told = dict(zip(question.attributes, question.partitions, strict=True))
+    told[axis] = told[axis].met(there) if axis in told else there
+    marginal = Marginal.of(sizes, told)
+    labels = [question.partitions[k].labels[told[attribute].members] for k, attribute in enumerate(question.attributes)]
+    if isinstance(question, Groups):
+        answers = question.answers[np.ix_(*labels)]
+    else:
+        answers = np.where(question.on(question.partitions)[np.ix_(*labels)] != 0, 0, -1)
+    place = marginal.attributes.index(axis)
+    if axis not in question.attributes:
+        answers = np.repeat(np.expand_dims(answers, place), told[axis].cells, axis=place)
+    valued = (told[axis].members < places).reshape([-1 if k == place else 1 for k in range(answers.ndim)])
+    return Groups(marginal, np.where(valued, answers, -1), question.shape)
 
 
 def answer_bits(kind: StatisticKind, low: Fraction, high: Fraction, capacity: int) -> int:

@@ -27,7 +27,6 @@ from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.declarations.errors import InvalidRequest
 from app.declarations.spec import parse_spec
-from app.evidence.questions import Cells, Local, Product, Question
 from app.measurements.counting import counted
 from app.measurements.record import Measurement
 from app.privacy.ledger import Amounts
@@ -35,6 +34,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal, Partition
 from app.spaces.queries.registry import parse_query
 from app.spaces.query import Query
+from app.spaces.questions import Cells, Local, Product, Question
 
 SIZES = (3, 4, 2)
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}

@@ -18,7 +18,6 @@ from app.curator.request import SessionRequest, parse_request
 from app.curator.workload_comparison import INTERACTIVE, NEARER, ORDER, Way, Ways, chosen_method, ways_of
 from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
-from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.measurements.pieces import pieces_of
 from app.measurements.record import Measurement
@@ -26,6 +25,7 @@ from app.privacy.ledger import Amounts
 from app.releases.fitting import fit, known_of, projection
 from app.releases.workloads import Marginals
 from app.services.release_request import parse_release
+from app.spaces.questions import Question
 from app.spaces.tensor import DenseTensor, FloatArray
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,10 @@ from decimal import Decimal
 import numpy as np
 from scipy.linalg import block_diag
 
-from app.evidence.questions import Cells, Local, Product, Question, WeightedCells
 from app.measurements.noise import Noise, NoiseKind
 from app.measurements.pieces import Counts
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Local, Product, Question, WeightedCells
 
 #: Fine enough that rounding to the grid shows in no comparison here.
 BITS = 40

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.evidence.fits import LocalFits
-from app.evidence.questions import Cells, Groups, Local, Product, Question, WeightedCells
 from app.evidence.residuals import Residuals
 from app.evidence.restrictions import Restricted, assembled
 from app.measurements.noise import Noise
@@ -26,6 +25,7 @@ from app.measurements.rows import Rows, centred, moved_by_contrasts
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Groups, Local, Product, Question, WeightedCells
 from app.spaces.records import RecordsTensor
 from app.spaces.tensor import DenseTensor
 from tests.unit.evidence.tables import BITS, matrix, measured, released, weights

@@ -9,8 +9,8 @@ from scipy.sparse import csc_array
 from app.evidence import dense
 from app.evidence.dense import STRENGTH, DenseFit, fitted, paired
 from app.evidence.dual import Dual, NotConverged
-from app.evidence.questions import Cells, Local
 from app.spaces.partition import Marginal
+from app.spaces.questions import Cells, Local
 
 
 @pytest.mark.parametrize("deviation", [0.3, 4.0, 60.0])

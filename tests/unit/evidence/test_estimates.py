@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from app.estimation.intervals import Estimates
 from app.evidence.estimates import around, possible
 from app.evidence.fits import LocalFits
-from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.measurements.pieces import Counts
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Local, Product, Question
 from tests.unit.evidence.tables import measured, released, weights
 
 SIZES = (3, 4, 2)

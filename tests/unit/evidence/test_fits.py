@@ -13,10 +13,10 @@ from scipy.special import logsumexp, rel_entr
 
 from app.evidence import dual, fits
 from app.evidence.fits import LocalFits
-from app.evidence.questions import Cells, Local, Product
 from app.evidence.residuals import Residuals
 from app.measurements.pieces import Counts
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Local, Product
 from tests.unit.evidence.tables import matrix, measured, released, weights
 
 SIZES = (3, 4, 2)

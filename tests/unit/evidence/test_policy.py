@@ -19,13 +19,13 @@ from app.evidence import fits
 from app.evidence.dual import NotConverged
 from app.evidence.noise_choice import laplace_cost
 from app.evidence.policy import Bought, Means, OutOfReach, Policy, Prediction, Wanted, own
-from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts, counts_of, measurement_of
 from app.measurements.record import Measurement
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Local, Product, Question
 from tests.unit.evidence.tables import measured, weights
 
 SIZES = (4, 3, 2, 5)

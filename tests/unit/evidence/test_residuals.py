@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.evidence import residuals as residuals_module
-from app.evidence.questions import Cells, Local, Product, Question, Sum, WeightedCells
 from app.evidence.residuals import Residuals
 from app.evidence.tails import reach
 from app.measurements import pieces
@@ -22,6 +21,7 @@ from app.measurements.noise import Noise
 from app.measurements.pieces import Counts, counts_of, measurement_of
 from app.measurements.record import Measurement
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Local, Product, Question, Sum, WeightedCells
 from tests.unit.evidence.tables import expected, measured, released, weights
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.evidence.questions import Cells, Product
 from app.evidence.restrictions import Restriction, values_on
 from app.measurements.pieces import Counts
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Product
 from tests.unit.evidence.tables import matrix, measured
 
 SIZES = (3, 4, 5)

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from app.estimation.intervals import Estimates
 from app.evidence.noise_choice import LEAST_SCALE
 from app.evidence.policy import Means, OutOfReach, Policy, Wanted
-from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import Statistic, Statistics
 from app.evidence.tails import normal_quantile
@@ -28,6 +27,7 @@ from app.measurements.record import Measurement, Purchase
 from app.measurements.rows import Moved
 from app.measurements.strategies.tables import Moment, TableStrategy
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Local, Product, Question
 from tests.unit.evidence.tables import least_squares, least_variance, matrix, measured, weights
 
 pytestmark = pytest.mark.slow

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.evidence.questions import Cells, Product
 from app.measurements.strategies.tables import TableStrategy
 from app.releases.candidates import BITS, Candidates, merged
 from app.releases.workloads import Marginals, Ranges, Sums, TableWorkload
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Product
 
 SIZES = (2, 3, 4)
 UNIT = 2**BITS

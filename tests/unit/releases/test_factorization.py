@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.sparse import csr_array
 
-from app.evidence.questions import Cells, Local
 from app.evidence.residuals import Residuals
 from app.measurements.noise import NoiseKind
 from app.measurements.pieces import pieces_of
@@ -36,6 +35,7 @@ from app.releases.factorization import (
     rounded,
 )
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Local
 from app.spaces.tensor import DenseTensor
 from tests.unit.evidence.tables import matrix
 

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from app.evidence.questions import Cells
 from app.evidence.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.releases.fitting import KnownResidual, _nearest, combined, fit, known_of, projection, residuals_of, spread_of
 from app.spaces.partition import Marginal
+from app.spaces.questions import Cells
 from app.spaces.tensor import FloatArray
 
 SIZES = (2, 3, 2)

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.constructions import dense
-from app.curator.questions import question_of, selected
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import parse_spec
 from app.evidence.residuals import Residuals
@@ -266,19 +265,19 @@ def test_marginals_with_any_conditions_are_questions(where: Words, attributes: l
     except InvalidQuery:
         return
     assert isinstance(query, CompiledMarginal)
-    question, selects = question_of(query, TABLE.space.shape)
+    question = query.question
     counts = np.random.default_rng(seed).integers(0, 9, TABLE.space.shape)
     marginal = question.apart(TABLE.space.shape)
     exact = counted(marginal, DenseTensor(counts))
     partitions = [marginal.partition(k) for k in range(len(marginal.attributes))]
-    answers = selected(question.of(exact.astype(float), partitions), selects)
+    answers = query.selected(question.of(exact.astype(float), partitions))
     assert answers.tolist() == query.exact(DenseTensor(counts)).tolist()
     residuals = Residuals(TABLE.space.shape)
     residuals.add(Counts(marginal, Noise("gaussian", Decimal(3), 0), exact))
     known = residuals.unbiased(question)
-    assert selected(known.values, selects).tolist() == pytest.approx(answers.tolist())
-    cells = selected(question.of(np.ones(exact.shape), partitions), selects)
-    assert selected(known.variances, selects) == pytest.approx(9 * cells)
+    assert query.selected(known.values).tolist() == pytest.approx(answers.tolist())
+    cells = query.selected(question.of(np.ones(exact.shape), partitions))
+    assert query.selected(known.variances) == pytest.approx(9 * cells)
     assert cells.max() == question.merged
 
 

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
-from app.spaces.queries.linear import CompiledProduct
 from app.spaces.tensor import Array, FloatArray, IntArray, along
+
+#: The most cells that are counted and drawn for one question: a second or so, in which others of its lane wait.
+MOST_COUNTED = 1 << 16
 
 
 class Question(ABC):
@@ -105,11 +108,6 @@ class Product(Sum):
             else:
                 kept[attribute] = vector
         return cls(tuple(kept), tuple(kept.values()), scale)
-
-    @classmethod
-    def of_query(cls, query: CompiledProduct) -> Product:
-        """The question that a compiled product query of a table asks."""
-        return cls.over({i: axis.real_vector() for i, axis in enumerate(query.axes) if axis is not None})
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -315,3 +313,16 @@ class Groups(_OfCells):
         """Which answers sum no cell."""
         empty: Array = np.bincount(self._flat, minlength=math.prod(self.shape)).reshape(self.shape) == 0
         return empty
+
+
+def check_told(cells: int) -> None:
+    """Refuse a question that tells too many cells apart.
+
+    Raises:
+        InvalidQuery: naming how many there are.
+    """
+    if cells > MOST_COUNTED:
+        raise InvalidQuery(
+            f"a question tells at most {MOST_COUNTED:,} cells apart, and this one {cells:,}: name fewer "
+            "attributes, or merge values"
+        )
