@@ -26,9 +26,9 @@ from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.estimation.intervals import Estimates
-from app.evidence.statistics import Statistic
 from app.measurements.counting import counted
 from app.measurements.strategies.tables import TableStrategy
+from app.policies.statistics import Statistic
 from app.privacy.ledger import Amounts
 from app.releases.finishing import Job, Outcome, finish
 from app.services.measuring import measured_all

@@ -20,14 +20,14 @@ from app.curator.planning import chosen, make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
-from app.evidence.cut_posterior import CutPosterior
-from app.evidence.graph_policy import GraphPolicy
+from app.estimation.graphs.cut_posterior import CutPosterior
 from app.measurements.noise import BitFlips
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.asked import Asked
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
+from app.policies.graph import GraphPolicy
 from app.privacy.ledger import Amounts
 from app.spaces.queries.canonical import pair_query
 from app.spaces.queries.weights import product

@@ -12,8 +12,8 @@ import math
 import numpy as np
 from scipy.stats import chi2, norm
 
-from app.evidence.joint import Joint
-from app.evidence.ratios import variances_of
+from app.estimation.tables.joint import Joint
+from app.estimation.tables.ratios import variances_of
 from benchmarks.harness import report
 
 #: Records of a group, numbers of the grid, and noise of the number of records as a part of it.

@@ -12,13 +12,13 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from app.evidence.dense import DenseFit
-from app.evidence.dense import fitted as ridge
-from app.evidence.fits import LocalFits
-from app.evidence.policy import Bought, Means, Policy, Wanted
-from app.evidence.residuals import Residuals
+from app.estimation.tables.dense_fit import DenseFit
+from app.estimation.tables.dense_fit import fitted as ridge
+from app.estimation.tables.local_fit import LocalFits
+from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
+from app.policies.table import Bought, Means, Policy, Wanted
 from app.privacy.ledger import Budget
 from app.spaces.partition import Marginal
 from app.spaces.questions import Question

@@ -8,7 +8,7 @@ from app.curator.mechanisms import State
 from app.curator.opening import Opening
 from app.curator.planners.cells import EdgePlan
 from app.curator.workload import WorkloadMechanism
-from app.evidence.residuals import Residuals
+from app.estimation.tables.residuals import Residuals
 
 #: What measuring a cell takes for a while, in bytes: a bit and what it is turned over by; a number, its noise as the
 #: sampler's list and as an array, and their sum.

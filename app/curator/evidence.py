@@ -1,6 +1,6 @@
 """Evidence sessions: questions are answered from all that was ever measured of a table, and measured where they must.
 
-The policy (:mod:`app.evidence.policy`) decides from public things alone. Here it meets the session: queries become
+The policy (:mod:`app.policies.table`) decides from public things alone. Here it meets the session: queries become
 questions, amounts are exact, and the state is what the transcript says: the measurements pinned at the opening, and for
 each first answer what was expected, what was measured and what was left.
 """
@@ -38,13 +38,13 @@ from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.curator.workloads import values_bytes
 from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
-from app.evidence.policy import Bought, OutOfReach, Policy, Prediction, Wanted
-from app.evidence.residuals import Residuals
-from app.evidence.statistics import MOST_CELLS, Statistic, Statistics
+from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import Counts, counts_of, pieces_of
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
 from app.measurements.strategy import Strategy
+from app.policies.statistics import MOST_CELLS, Statistic, Statistics
+from app.policies.table import Bought, OutOfReach, Policy, Prediction, Wanted
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.linear import CompiledDense, CompiledSparse

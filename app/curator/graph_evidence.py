@@ -1,7 +1,7 @@
 """Evidence sessions of graphs and matrices: cuts are answered from all that was ever measured, and measured where they
 must.
 
-The policy (:mod:`app.evidence.graph_policy`) decides from public things alone, in cells from 0 to 1. Here it meets the
+The policy (:mod:`app.policies.graph`) decides from public things alone, in cells from 0 to 1. Here it meets the
 session: queries become questions, entries of a matrix are moved and scaled by its bounds, amounts are exact, and the
 state is what the transcript says.
 """
@@ -37,21 +37,21 @@ from app.curator.opening import Opening
 from app.curator.planners.graph import GraphPlan
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.declarations.errors import InvalidRequest
+from app.estimation.flips import flips_quantile
+from app.estimation.graphs.cut_posterior import MOST_KEPT
+from app.estimation.graphs.cuts import CutQuestion
 from app.estimation.intervals import Estimates
-from app.evidence.cut_posterior import MOST_KEPT
-from app.evidence.cuts import CutQuestion
-from app.evidence.estimates import shown_errors
-from app.evidence.flips import flips_quantile
-from app.evidence.graph_policy import GraphMeans, GraphPolicy, Learnt, Prediction, Shown
-from app.evidence.noise_choice import SLACK, cheapest_noise, noise_on_grid
-from app.evidence.policy import OLD_PART, OutOfReach, of_looks, squared
-from app.evidence.tails import Term, norm_quantile, normal_quantile, quantile, reach
+from app.estimation.tables.estimates import shown_errors
+from app.estimation.tails import Term, norm_quantile, normal_quantile, quantile, reach
 from app.measurements.noise import BitFlips, Noise, NoiseKind
+from app.measurements.noise_search import SLACK, cheapest_noise, noise_on_grid
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.asked import Asked
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
+from app.policies.graph import GraphMeans, GraphPolicy, Learnt, Prediction, Shown
+from app.policies.table import OLD_PART, OutOfReach, of_looks, squared
 from app.privacy.ledger import Amounts
 from app.releases.cut_bounds import Term as CellTerm
 from app.releases.cut_bounds import all_cuts_bound

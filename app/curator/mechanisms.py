@@ -29,7 +29,7 @@ from app.curator.plan import Plan, Race
 from app.curator.planners.direct import noise_bound
 from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
-from app.evidence.tails import Term, reach
+from app.estimation.tails import Term, reach
 from app.measurements.noise import Noise
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import TableStrategy

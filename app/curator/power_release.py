@@ -8,7 +8,7 @@ from app.curator.mechanisms import Measured, State
 from app.curator.opening import Opening
 from app.curator.planners.power import PowerPlan
 from app.curator.workload import WorkloadMechanism
-from app.evidence.residuals import Residuals
+from app.estimation.tables.residuals import Residuals
 from app.measurements.strategies.products import Products
 from app.releases.power import PowerRounds
 

@@ -18,8 +18,8 @@ from app.curator.opening import Opening
 from app.curator.plan import SessionPlan
 from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
-from app.evidence.policy import OutOfReach
 from app.measurements.noise import Noise
+from app.policies.table import OutOfReach
 from app.privacy.ledger import Amounts
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from app.evidence.residuals import Residuals
+from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Law, NoiseKind
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import TableStrategy

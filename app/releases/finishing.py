@@ -13,7 +13,7 @@ import numpy as np
 
 from app.constructions.base import CellConstruction
 from app.estimation.intervals import Estimates
-from app.evidence.residuals import Residuals
+from app.estimation.tables.residuals import Residuals
 from app.measurements.record import Measurement, those
 from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy

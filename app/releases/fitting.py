@@ -1,12 +1,12 @@
 """The whole table that noisy marginals tell of: all cells, from what was measured and what tables are like.
 
 What was measured arrives as residuals: for a set C of attributes the marginal on C made to sum to zero along each axis
-(:mod:`app.evidence.residuals`), with independent noise of variance 1/w_C a cell before it was centred. In orthonormal
-bases of the attributes' axes, of which the first vector is constant, a table x of counts has one coefficient for each
-choice of a basis vector an axis. Those that vary over C and over nothing else are what the residual on C tells, each
-with an error of its own, of precision ``p = w_C * (product of the sizes outside C)``. So with c(x) the coefficients, y
-the measured ones, the data say ``1/2 sum of p (c(x) - y)^2``, and passing between counts and coefficients takes one
-small matrix an axis.
+(:mod:`app.estimation.tables.residuals`), with independent noise of variance 1/w_C a cell before it was centred. In
+orthonormal bases of the attributes' axes, of which the first vector is constant, a table x of counts has one
+coefficient for each choice of a basis vector an axis. Those that vary over C and over nothing else are what the
+residual on C tells, each with an error of its own, of precision ``p = w_C * (product of the sizes outside C)``. So with
+c(x) the coefficients, y the measured ones, the data say ``1/2 sum of p (c(x) - y)^2``, and passing between counts and
+coefficients takes one small matrix an axis.
 
 :func:`fit` looks for tables in the form of a log-linear model,
 
@@ -40,7 +40,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from app.estimation.pooling import Pooled
-from app.evidence.residuals import Residuals
+from app.estimation.tables.residuals import Residuals
 from app.spaces.tensor import FloatArray
 
 #: A table of more cells is not held: its arrays take about a gibibyte together.
@@ -355,7 +355,7 @@ class _Model:
 
         That is a convex problem, and one that finds at once the cells that hold nothing, to which the search would
         come in many small steps: ``total * ln Z(theta) - <theta, y> + 1/2 sum of ridge * theta^2``
-        (:mod:`app.evidence.dual`), the ridge being the variance over the typical deviation of a measured pair.
+        (:mod:`app.estimation.tables.dual`), the ridge being the variance over the typical deviation of a measured pair.
         """
         theta = np.zeros(len(self._active))
         pairs = [r.precision for r in self._residuals if len(r.attributes) == 2]

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from app.evidence.fits import LocalFits
+from app.estimation.tables.local_fit import LocalFits
 from app.spaces.partition import Marginal
 from app.spaces.questions import Cells
 from app.spaces.tensor import FloatArray, IntArray

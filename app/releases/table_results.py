@@ -1,7 +1,7 @@
 """What is made of a table's measurements: answers of a workload, and synthetic records.
 
 Answers are the best linear unbiased values, the nearest possible table's, or those of a fit. Whatever the value shown,
-its interval is that of the unbiased one where there is one, as in sessions (:mod:`app.evidence.estimates`).
+its interval is that of the unbiased one where there is one, as in sessions (:mod:`app.estimation.tables.estimates`).
 
 Fits of a whole table are over the attributes of the workload, each in the workload's cells. What was measured of other
 attributes, or in cells that these do not sum to, is left out there, and serves where answers are estimated one by one.
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.estimation.intervals import Estimates
-from app.evidence.estimates import around
-from app.evidence.fits import MOST_FITTED, LocalFits
-from app.evidence.residuals import Residuals
+from app.estimation.tables.estimates import around
+from app.estimation.tables.local_fit import MOST_FITTED, LocalFits
+from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import Contrast, Counts, pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import TableStrategy

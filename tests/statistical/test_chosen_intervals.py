@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 from app.curator.mechanisms import Wish
-from app.evidence.policy import Bought, Policy, Wanted
-from app.evidence.residuals import Residuals
-from app.evidence.statistics import Statistic, Statistics
+from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise, NoiseKind
 from app.measurements.pieces import Counts
 from app.measurements.strategies.tables import Moment
+from app.policies.statistics import Statistic, Statistics
+from app.policies.table import Bought, Policy, Wanted
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local, Product, Question
 from benchmarks.coverage_data import graph
 from benchmarks.coverage_played import Drawn, Played, Setting
-from tests.unit.evidence.test_policy import Session, drawn, means
+from tests.unit.policies.test_table_policy import Session, drawn, means
 
 pytestmark = pytest.mark.statistical
 

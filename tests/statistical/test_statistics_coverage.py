@@ -22,12 +22,12 @@ from app.curator.dataset import PublicDataset
 from app.curator.planners.table import means_of, residuals_of
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.evidence.policy import Policy, Wanted
-from app.evidence.residuals import Residuals
-from app.evidence.statistics import Statistic, Statistics
+from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import Moment
+from app.policies.statistics import Statistic, Statistics
+from app.policies.table import Policy, Wanted
 from app.spaces.queries.registry import parse_query
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.records import RecordsTensor

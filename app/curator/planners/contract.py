@@ -28,8 +28,8 @@ from app.curator.errors import PlanInfeasible
 from app.curator.plan import Offer, Terms
 from app.curator.planners.table import TablePlan, check_table, gaussian_of
 from app.curator.request import SessionRequest
-from app.evidence.noise_choice import LEAST_SCALE
-from app.evidence.policy import CELL_REACH, ONE_WAYS_PART
+from app.measurements.noise_search import LEAST_SCALE
+from app.policies.table import CELL_REACH, ONE_WAYS_PART
 from app.privacy.calibration import DIGITS, per_hit, scale_for_cost
 from app.privacy.costs import (
     GREATEST_LAPLACE_SCALE,

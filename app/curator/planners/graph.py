@@ -1,7 +1,7 @@
 """Plans of sessions that answer cuts of graphs and matrices from everything that was ever measured of them.
 
 How such a session pays is told by the declaration, the budget and the number of questions alone: by degrees first and
-questions after, by all edges at once, or by each of few questions on its own (:mod:`app.evidence.graph_policy`).
+questions after, by all edges at once, or by each of few questions on its own (:mod:`app.policies.graph`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from app.curator.plan import EvidencePlan, Offer
 from app.curator.planners.cells import MOST_BITS, MOST_NUMBERS
 from app.curator.planners.table import gaussian_of
 from app.curator.request import SessionRequest
-from app.evidence.graph_policy import GraphMode
-from app.evidence.noise_choice import noise_on_grid
+from app.measurements.noise_search import noise_on_grid
 from app.measurements.record import Purchase
 from app.measurements.strategies.asked import Asked
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
+from app.policies.graph import GraphMode
 from app.privacy.costs import PureStep
 from app.privacy.exactness import EXACT, floor_to
 from app.privacy.ledger import Amounts, total

@@ -18,8 +18,8 @@ from app.curator.errors import PlanInfeasible
 from app.curator.plan import EvidencePlan, Offer
 from app.curator.request import SessionRequest
 from app.curator.workloads import too_many_values
-from app.evidence.policy import Means, Mode, OutOfReach, Policy
-from app.evidence.residuals import Residuals
+from app.estimation.tables.residuals import Residuals
+from app.policies.table import Means, Mode, OutOfReach, Policy
 from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent, PureStep
 from app.privacy.ledger import Amounts
 from app.spaces.partition import Partition

@@ -1,7 +1,7 @@
 """Statistics of numbers that records have: sums, means, variances and quantiles of one attribute on a grid.
 
 None of them is a sum with weights in [-1, 1], so that none has an inner product with the data. Each follows from counts
-of records and from moments of the attribute, which whoever answers it measures (:mod:`app.evidence.statistics`). Here
+of records and from moments of the attribute, which whoever answers it measures (:mod:`app.policies.statistics`). Here
 is what is asked: the kind, the attribute, and the records that it is asked of, or the groups of them.
 """
 

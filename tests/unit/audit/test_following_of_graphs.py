@@ -25,7 +25,7 @@ from app.curator.opening import Opening
 from app.curator.session import Session
 from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
-from app.evidence import graph_policy
+from app.policies import graph as graph_policy
 from app.privacy.ledger import NOTHING, Account, Amounts
 from app.spaces.queries.registry import parse_query
 from tests.unit.audit.playing import Document, Drawn, PlayingGraphs, Told, judged

@@ -23,11 +23,11 @@ from app.curator.mechanisms import Answer, Measure, Measured, Units
 from app.curator.recorded import noise_of
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
-from app.evidence.policy import Wanted
 from app.measurements.noise import Noise
 from app.measurements.pricing import Apart
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
+from app.policies.table import Wanted
 from app.privacy.ledger import NOTHING, Amounts
 from app.releases.factorization import Paying, Ranges, for_marginals
 from app.spaces.partition import Marginal

@@ -18,7 +18,7 @@ from app.curator.request import SessionRequest, parse_request
 from app.curator.workload_comparison import INTERACTIVE, NEARER, ORDER, Way, Ways, chosen_method, ways_of
 from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
-from app.evidence.residuals import Residuals
+from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import pieces_of
 from app.measurements.record import Measurement
 from app.privacy.ledger import Amounts

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.sparse import csr_array
 
-from app.evidence.flips import flips_quantile
+from app.estimation.flips import flips_quantile
 from app.measurements.noise import FLIP_BITS, BitFlips, Noise
 from app.measurements.record import Measurement
 from app.measurements.strategies.edges import Edges

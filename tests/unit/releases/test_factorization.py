@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.sparse import csr_array
 
-from app.evidence.residuals import Residuals
+from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import NoiseKind
 from app.measurements.pieces import pieces_of
 from app.measurements.record import Measurement, Purchase
@@ -37,7 +37,7 @@ from app.releases.factorization import (
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local
 from app.spaces.tensor import DenseTensor
-from tests.unit.evidence.tables import matrix
+from tests.unit.estimation.tables.tables import matrix
 
 ORDER = Decimal(20)
 RENYI = Paying("gaussian", Decimal("0.003"), ORDER)

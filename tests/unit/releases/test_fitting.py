@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from app.evidence.residuals import Residuals
+from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.releases.fitting import KnownResidual, _nearest, combined, fit, known_of, projection, residuals_of, spread_of

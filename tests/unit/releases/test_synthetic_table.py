@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.evidence.fits import LocalFits
-from app.evidence.residuals import Residuals
+from app.estimation.tables.local_fit import LocalFits
+from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.releases.synthetic_table import from_local_fits, listed, rounded

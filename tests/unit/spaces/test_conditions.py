@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from app.constructions import dense
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import parse_spec
-from app.evidence.residuals import Residuals
+from app.estimation.tables.residuals import Residuals
 from app.measurements.counting import counted
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts

@@ -1,0 +1,110 @@
+"""Sums of cells that were all measured, with the help of degrees: the best linear unbiased values.
+
+Every cell was released with independent noise of a variance s^2, and every sum of a row or column with noise of a
+variance d^2. A query with weights q has the unbiased value ``<q, Y> + sum over nodes of c_i (D_i - the sum of Y at i)``
+whatever the coefficients c are; its variance ``s^2 |q - C|^2 + d^2 |c|^2``, where C is what the coefficients weigh each
+cell by, is least at the ridge regression of q on the nodes that cells belong to. That has a closed form: the systems
+differ from a multiple of the identity by sums alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from app.estimation.graphs.cuts import CutQuestion
+from app.measurements.strategies.edges import CellKind
+from app.spaces.lazy import lazy
+from app.spaces.tensor import FloatArray
+
+#: Sums of rows and of columns, and the variance of each; where cells are pairs both are the same.
+Sums = tuple[FloatArray, FloatArray, float]
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeValues:
+    """Unbiased values of all cells, and of sums.
+
+    Attributes:
+        kind: of the cells.
+        matrix: values of cells, symmetric where they are pairs; what is no cell is zero.
+        variance: of each.
+        degrees: measured beside them; None where there are none.
+    """
+
+    kind: CellKind
+    matrix: npt.NDArray[np.float32]
+    variance: float
+    degrees: Sums | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return self.matrix.nbytes
+
+    @lazy
+    def _found(self) -> WeakKeyDictionary[CutQuestion, tuple[float, float]]:
+        return WeakKeyDictionary()
+
+    @lazy
+    def sums(self) -> Sums:
+        """The sums of rows and columns of the cells alone, and about the variance of each."""
+        rows, columns = (self.matrix.sum(axis=axis, dtype=np.float64) for axis in (1, 0))
+        return rows, columns, self.variance * (len(rows) * len(columns)) ** 0.5
+
+    def of(self, question: CutQuestion) -> tuple[float, float]:
+        """The unbiased value of a question and its variance; found once, as an answer asks for it several times."""
+        known = self._found.get(question)
+        if known is None:
+            known = self._found[question] = self._of(question)
+        return known
+
+    def _of(self, question: CutQuestion) -> tuple[float, float]:
+        value = self.plain(question)
+        if self.degrees is None:
+            return value, self.variance * question.square
+        rows, columns, variance = self.degrees
+        incident = question.incident()
+        first, second = self._coefficients(*incident, variance / self.variance, question.weight)
+        value += float(first @ (rows - self.sums[0])) + float(second @ (columns - self.sums[1]))
+        explained = float(incident[0] @ first) + float(incident[1] @ second)
+        return value, self.variance * max(question.square - explained, 0.0)
+
+    def plain(self, question: CutQuestion) -> float:
+        """The value of a question by its own cells alone."""
+        return sum(c * self._plain(a.vector, b.vector) for c, a, b in question.terms)
+
+    def _coefficients(
+        self, rows: FloatArray, columns: FloatArray, ratio: float, weight: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """The coefficients of rows and columns; of pairs, whose nodes have one each, those of columns are zero.
+
+        Args:
+            rows, columns: sums of the query's weights.
+            ratio: d^2 / s^2.
+            weight: the sum of all weights.
+        """
+        n, m = len(rows), len(columns)
+        if self.kind == "pairs":
+            # c_i (n - 2 + ratio) + sum of c = row i, each weight being in two rows.
+            total = 2 * weight / (2 * n - 2 + ratio)
+            return (rows - total) / (n - 2 + ratio), np.zeros(m)
+        # a_i (m + ratio) + sum of b = row i, b_j (n + ratio) + sum of a = column j; of arcs without the own node's.
+        if self.kind == "all":
+            a, b = np.linalg.solve([[m + ratio, n], [m, n + ratio]], [weight, weight])
+            return (rows - b) / (m + ratio), (columns - a) / (n + ratio)
+        own = n - 1 + ratio
+        total = weight / (own + n - 1)
+        # a_i own - b_i = row i - sum of b, b_i own - a_i = column i - sum of a; both sums are the same.
+        first, second = rows - total, columns - total
+        scale = own * own - 1
+        return (own * first + second) / scale, (own * second + first) / scale
+
+    def _plain(self, left: FloatArray, right: FloatArray) -> float:
+        """``u' M v``, over the rows that weigh something alone; in double precision, without a copy of that."""
+        rows = np.flatnonzero(left)
+        across = np.einsum("i,ij->j", left[rows], self.matrix[rows])
+        return float(across @ right)

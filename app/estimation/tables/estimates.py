@@ -1,0 +1,91 @@
+"""What is shown of a question: a value, how far it may be off, and an interval of stated confidence.
+
+Two estimates stand beside each other. The fit's value is nearer on average; the unbiased one has an exact error. So the
+value shown is the fit's, and where the question is estimable the interval is the unbiased one: best linear unbiased
+value plus or minus a quantile times its standard deviation. It covers the truth with the stated probability, for
+questions that were not chosen by the noise they are answered with. Where the question is not estimable the interval is
+the model's, around the value, with the posterior deviation of the fit: as true as the model is.
+
+How far the unbiased interval reaches is that of the law of its noise (:mod:`app.estimation.tails`). Intervals are cut
+to what is possible. The standard error shown belongs to the value shown: it is that of the unbiased value, and what
+lies between the two in the deviations that the interval reaches (an eighth of one at least). That is the longer arm
+from the value to the interval before it was cut, divided by how many deviations the interval reaches: the normal law's
+where noise is normal, more where it has longer tails or the question was chosen by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from app.estimation.intervals import Estimates
+from app.estimation.tables.residuals import Unbiased
+from app.estimation.tails import normal_quantile
+from app.spaces.questions import Question
+from app.spaces.tensor import FloatArray
+
+#: Intervals of integer noise may reach nowhere: to tell errors by they are taken to reach this.
+_LEAST_DEVIATIONS = 0.125
+
+
+def around(
+    question: Question,
+    values: FloatArray,
+    unbiased: Unbiased,
+    reaches: FloatArray,
+    deviations: Callable[[], FloatArray],
+    total: float | None,
+    confidence: float,
+    quantile: float | None = None,
+) -> Estimates:
+    """Values with their intervals.
+
+    Args:
+        question: what is asked.
+        values: to be shown, in its shape; what is impossible is cut off here.
+        unbiased: its best linear unbiased values, or others that the interval is about.
+        reaches: how far their intervals reach to either side.
+        deviations: the model's standard deviations of the values, asked for where not all are estimable.
+        total: the number of records where it is public.
+        confidence: of the intervals.
+        quantile: how many of the model's standard deviations its intervals reach; the normal law's if left out.
+    """
+    least, most = possible(question, total)
+    values = np.clip(values, least, most)
+    centres, errors = unbiased.values, unbiased.standard_errors
+    if not unbiased.estimable.all():
+        own = deviations()
+        centres = np.where(unbiased.estimable, centres, values)
+        errors = np.where(unbiased.estimable, errors, own)
+        reaches = np.where(unbiased.estimable, reaches, own * (quantile or normal_quantile(confidence)))
+    return Estimates(
+        values=values,
+        standard_errors=shown_errors(values - centres, errors, reaches),
+        lows=np.clip(centres - reaches, least, most),
+        highs=np.clip(centres + reaches, least, most),
+        unbiased=unbiased.estimable,
+        confidence=confidence,
+        linear=unbiased.values,
+        linear_errors=unbiased.standard_errors,
+    )
+
+
+def shown_errors(moved: FloatArray, errors: FloatArray, reaches: FloatArray) -> FloatArray:
+    """The standard errors of shown values, which lie some way off those that intervals are about.
+
+    Args:
+        moved: from these to the values shown.
+        errors: standard errors of these.
+        reaches: of the intervals.
+    """
+    deviations = np.divide(reaches, errors, out=np.ones(np.shape(errors)), where=errors > 0)
+    return np.asarray(errors + np.abs(moved) / np.maximum(deviations, _LEAST_DEVIATIONS))
+
+
+def possible(question: Question, total: float | None) -> tuple[float, float]:
+    """The least and the greatest answer that counts can have, which are not negative and sum to the total if given."""
+    low, high = question.range
+    if total is not None:
+        return low * total, high * total
+    return 0.0 if low >= 0 else -np.inf, 0.0 if high <= 0 else np.inf

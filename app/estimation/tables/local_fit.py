@@ -1,0 +1,351 @@
+"""Local fits: the most plausible counts on the attributes of one question, from all that was ever measured.
+
+The unbiased value of a question does not know that counts are not negative, nor that what was never measured is mostly
+near a product of what was. A fit does. Every measurement is restricted to the attributes of the question, and among the
+tables over these attributes that sum to the total n the one is taken that strikes a balance between two distances: how
+far it is from what was measured, squared and divided by the variances, and the relative entropy to a base, which is the
+product of the one-way marginals. The dual of that has a number theta for each measured value y of standard deviation
+sigma; its least is where
+
+    n ln Z(theta) - <theta, y> + (strength/2) sum of sigma^2 theta^2,   Z(theta) = sum over cells of base * exp(theta),
+
+each cell's exponent being the sum of the theta of the values it is counted in. There a fitted count differs from what
+was measured by ``strength * sigma^2 * theta``. The strength is one over the geometric mean of sigma over the restricted
+measurements of two or more attributes: entropy is weighed by what measurements are worth.
+
+Cells that neither measurements nor the question tell apart are one cell here, divided in the proportions of the base:
+the work is that of what is known, not of how finely attributes are declared. A measurement of a single attribute does
+not tell its values apart (but where they alone are asked for), since the base has taken it in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.estimation.tables.dual import Dual, NotConverged
+from app.estimation.tables.posterior import MOST_ROWS, Posterior, incidence
+from app.estimation.tables.residuals import Residuals
+from app.estimation.tables.restrictions import Restriction, Values, Weighed, values_on, weighed_on
+from app.measurements.pieces import Combination
+from app.spaces.lazy import lazy
+from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Groups, Question, Sum
+from app.spaces.tensor import FloatArray, IntArray
+
+#: How far the dual's gradient (fitted minus measured, plus strength * sigma^2 * theta) may end from zero: this part of
+#: the sigma of each measured value, where float64 can tell.
+TOLERANCE = 1e-6
+#: The most cells of a fit, unless the question itself has more: beyond it cells are merged.
+MOST_CELLS = 2500
+#: A question that tells more cells apart is answered without a fit, which would take too long.
+MOST_FITTED = 1 << 14
+MOST_KNOWN = 16
+#: What multiplies the strength for sums over more attributes than this, and for other questions.
+FEW, MANY_WEIGHT, FEW_WEIGHT = 2, 1.0, 0.4
+#: No cell of a one-way marginal counts less in a base.
+LEAST_COUNT = 0.3
+#: No fitted count is taken to be less when its prior variance is told.
+LEAST_FITTED = 0.05
+#: How many sets of attributes are remembered with what is known on them, and how many numbers of fits (48 MiB).
+MOST_SETS, MOST_NUMBERS = 256, 3 << 21
+#: What a fit takes while it is made: for each pair of rows of its largest system (products of sparse matrices, the
+#: system, its factor), for each row and answer, and for each cell and table.
+_SYSTEM_BYTES, _COLUMN_BYTES, _CELL_BYTES = 40, 24, 64
+#: Up to how many answers the mean square of standard errors is counted out, and with how many sums told beyond.
+_COUNTED, _SIGNS = 64, 16
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Fitted counts of the cells that were told apart, and how well they are known.
+
+    Attributes:
+        attributes: those of the question.
+        partitions: for each the cells that were told apart.
+        counts: fitted counts, one axis for each attribute; they sum to the total.
+        known: what was fitted.
+        strength: what multiplies the relative entropy to the base.
+        total_variance: of the total the counts sum to; 0 where it is public.
+    """
+
+    attributes: tuple[int, ...]
+    partitions: tuple[Partition, ...]
+    counts: FloatArray
+    known: tuple[Values | Weighed, ...]
+    strength: float
+    total_variance: float
+
+    def values(self, question: Question) -> FloatArray:
+        """The answers of the fitted counts, in the shape of the question, which tells no more cells apart."""
+        return question.of(self.counts, self.partitions)
+
+    def standard_errors(self, question: Question) -> FloatArray:
+        """Posterior standard deviations of the answers, in the shape of the question, which tells no more cells apart.
+
+        By a Gaussian in place of the posterior: the measured values with their variances, the total where it is public,
+        and cells that are independent before, with variance ``max(p/strength, (p/2)^2)`` for a fitted count p. (The
+        second term: what no measurement tells apart is known to half of itself and no better.)
+        """
+        if not self.attributes:
+            return np.asarray(np.abs(question.of(np.array(1.0), ())) * self.total_variance**0.5)
+        if isinstance(question, Sum):
+            weights = question.on(self.partitions).reshape(-1)
+            return np.array(self._posterior.of_sum(weights) ** 0.5)
+        labels, answers, count = self._groups(question)
+        return np.asarray(np.sqrt(self._posterior.of_groups(labels, count)))[answers]
+
+    def standard_error(self, question: Question) -> float:
+        """The root mean square of the standard errors.
+
+        Over many answers it is told from the variances of sums with random signs, the same ones on all machines: within
+        a tenth or so, as many answers share little.
+        """
+        count = math.prod(question.shape)
+        if count <= _COUNTED or not self.known:
+            return float(np.sqrt(np.mean(np.square(self.standard_errors(question)))))
+        labels, answers, groups = self._groups(question)
+        signs = np.zeros((groups, _SIGNS))
+        raw = np.random.Philox(key=1).random_raw(count * _SIGNS) & np.uint64(1)
+        signs[answers.reshape(-1)] = (raw.astype(np.float64) * 2 - 1).reshape(count, _SIGNS)
+        return float(np.sqrt(np.mean(self._posterior.of_sums(signs[labels])) / count))
+
+    def _groups(self, question: Question) -> tuple[IntArray, IntArray, int]:
+        """For each cell of the fit the group that the question tells apart, for each answer its group, and how many
+        groups there are. Several answers are each the count of one group."""
+        labels: IntArray = np.zeros((), dtype=np.int64)
+        asked = question.partitions
+        for own, partition in zip(asked, self.partitions, strict=True):
+            labels = labels[..., None] * own.cells + own.over(partition).labels
+        count = question.cells
+        if isinstance(question, Groups):
+            # What is counted in no answer is a group of its own.
+            answers = math.prod(question.shape)
+            numbers = np.where(question.answers < 0, answers, question.answers).reshape(-1)
+            return numbers[labels.reshape(-1)], np.arange(answers).reshape(question.shape), answers + 1
+        numbers = np.arange(float(count)).reshape([own.cells for own in asked])
+        return labels.reshape(-1), question.of(numbers, asked).astype(np.int64), count
+
+    @property
+    def numbers(self) -> int:
+        """About how many numbers it holds, those of the standard errors included."""
+        values, cells = sum(len(k.values) for k in self.known), self.counts.size
+        return cells * (2 + len(self.known)) + min(values, cells) ** 2
+
+    @lazy
+    def _posterior(self) -> Posterior:
+        fitted = np.maximum(self.counts.reshape(-1), LEAST_FITTED)
+        prior = np.maximum(fitted / self.strength, (fitted / 2) ** 2)
+        return Posterior(prior, self.known, exact=self.total_variance == 0)
+
+
+class LocalFits:
+    """Local fits over the residuals of a table, which learn of measurements as they are added there.
+
+    A fit is remembered until the next measurement; then what is known on its attributes is brought up to date, and the
+    new fit starts from the last one.
+    """
+
+    def __init__(self, residuals: Residuals) -> None:
+        self._residuals = residuals
+        self._places: OrderedDict[tuple[int, ...], _Place] = OrderedDict()
+        self._fits: OrderedDict[tuple[tuple[int, ...], tuple[Partition, ...], float], tuple[int, Fit]] = OrderedDict()
+        self._one_ways: dict[int, tuple[int, _OneWay]] = {}
+        # Of each attribute the partitions that it was measured in, and how many measurements have been looked at.
+        self._measured: list[dict[Partition, None]] = [{} for _ in residuals.sizes]
+        self._seen = 0, 0, 0
+
+    @property
+    def version(self) -> int:
+        """How many measurements there are."""
+        return self._residuals.version
+
+    def fit(self, question: Question) -> Fit:
+        """The fit for a question: over all cells that it tells apart, at least.
+
+        Raises:
+            ValueError: where the total is neither public nor was anything measured, or for another table.
+            NotConverged: when the tolerance is not met.
+        """
+        self._residuals.check(question.attributes, question.sizes)
+        total = self._residuals.total
+        if not total.estimable:
+            raise ValueError("nothing is known of this table yet")
+        attributes = question.attributes
+        place = self._places.setdefault(attributes, _Place(Restriction(attributes)))
+        self._places.move_to_end(attributes)
+        known = self._residuals
+        place.restriction.take(known.measurements, known.contrasts, known.combinations)
+        one_ways = [self._one_way(attribute) for attribute in attributes]
+        bases = {a: one.base for a, one in zip(attributes, one_ways, strict=True)}
+        cells = place.restriction.told(question, bases, MOST_CELLS)
+        weight = self._weight(question)
+        key = attributes, cells, weight
+        found = self._fits.get(key)
+        if found is None or found[0] != self.version:
+            found = (
+                self.version,
+                self._made(place, cells, one_ways, float(total.values), float(total.variances), weight),
+            )
+            self._fits[key] = found
+        self._fits.move_to_end(key)
+        while len(self._places) > MOST_SETS:
+            self._places.popitem(last=False)
+        while len(self._fits) > 1 and sum(fit.numbers for _, fit in self._fits.values()) > MOST_NUMBERS:
+            self._fits.popitem(last=False)
+        return found[1]
+
+    def best(self, question: Question) -> Fit:
+        """The fit for a question, or where that would take too long, or its tolerance is not met, the product of the
+        one-way marginals, which has taken nothing in (``known``).
+
+        Raises:
+            ValueError: as :meth:`fit`.
+        """
+        if question.cells <= MOST_FITTED:
+            with suppress(NotConverged):
+                return self.fit(question)
+        return self.product(question)
+
+    def working_bytes(self, question: Question) -> int:
+        """The most bytes that a fit for a question takes once its own cells were measured, with standard errors of its
+        answers, beside what is remembered.
+
+        A fit of ``C`` cells to ``V`` values in ``K`` tables solves systems of the smaller of both; its cells are those
+        of the fit from what is known now, or twice as many where the measurement divides them.
+        """
+        cells, values, tables = question.cells, question.cells, 1
+        if self._residuals.total.estimable:
+            found = self.best(question)
+            cells = min(2 * found.counts.size, max(MOST_CELLS, question.cells))
+            values += sum(len(known.values) for known in found.known)
+            tables += len(found.known)
+        system = min(values, cells, MOST_ROWS)
+        answers = math.prod(question.shape) + 1
+        return _SYSTEM_BYTES * system**2 + _COLUMN_BYTES * system * answers + _CELL_BYTES * cells * tables
+
+    def _weight(self, question: Question) -> float:
+        """What multiplies the strength: sums over three attributes or more are mostly known through marginals of fewer,
+        whose noise must not be taken for structure; elsewhere the pull to the base is the larger error."""
+        return MANY_WEIGHT if isinstance(question, Sum) and len(question.attributes) > FEW else FEW_WEIGHT
+
+    def product(self, question: Question) -> Fit:
+        """The product of the one-way marginals as a fit of nothing else, which takes no search.
+
+        Raises:
+            ValueError: where the total is neither public nor was anything measured, or for another table.
+        """
+        self._residuals.check(question.attributes, question.sizes)
+        total = self._residuals.total
+        if not total.estimable:
+            raise ValueError("nothing is known of this table yet")
+        cells = question.partitions
+        count = max(float(total.values), 1.0)
+        counts = np.full((), count)
+        for attribute, partition in zip(question.attributes, cells, strict=True):
+            counts = counts[..., None] * partition.summed(self.shares(attribute), 0)
+        # A strength of one over the total: a cell is known to half of itself.
+        return Fit(question.attributes, cells, counts, (), 1 / count, float(total.variances))
+
+    def shares(self, attribute: int) -> FloatArray:
+        """The best known shares of the records that have each value of an attribute; equal ones if nothing is known."""
+        return self._one_way(attribute).shares
+
+    def _made(
+        self,
+        place: _Place,
+        cells: tuple[Partition, ...],
+        one_ways: list[_OneWay],
+        total: float,
+        variance: float,
+        weight: float,
+    ) -> Fit:
+        attributes, total = place.restriction.attributes, max(total, 1.0)
+        base = np.ones(())
+        for one, partition in zip(one_ways, cells, strict=True):
+            base = base[..., None] * partition.summed(one.shares, 0)
+        told = [values_on(known, attributes, cells) for known in place.restriction.known]
+        known: tuple[Values | Weighed, ...] = tuple(values for values in told if values is not None)
+        weighed = [weighed_on(c, attributes, cells) for c in place.restriction.combinations]
+        known += tuple(values for values in weighed if values is not None)
+        if len(known) > MOST_KNOWN:
+            known = tuple(sorted(known, key=lambda k: float(k.variances.min()))[:MOST_KNOWN])
+        strength = weight * place.restriction.strength()
+        flat = (base / base.sum()).reshape(-1)
+        if known:
+            # What sums to another total is off by noise, which lies as likely in each value as its variance says.
+            values = np.concatenate(
+                [
+                    k.values
+                    if isinstance(k, Weighed)
+                    else k.values + (total - k.values.sum()) * k.variances / k.variances.sum()
+                    for k in known
+                ]
+            )
+            variances = np.concatenate([k.variances for k in known])
+            start = np.concatenate([place.thetas.get(k.marginal, np.zeros(len(k.values))) for k in known])
+            dual = Dual(incidence(known, len(flat)), flat, total, values, strength * variances)
+            theta, fitted = dual.solve(start, TOLERANCE * np.sqrt(variances))
+            ends = np.cumsum([len(k.values) for k in known])[:-1]
+            place.thetas = dict(zip([k.marginal for k in known], np.split(theta, ends), strict=True))
+        else:
+            fitted = total * flat
+        return Fit(attributes, cells, fitted.reshape(base.shape), known, strength, variance)
+
+    def _one_way(self, attribute: int) -> _OneWay:
+        """The best known shares of an attribute's values: from the finest partition whose cells are all estimable."""
+        version, found = self._one_ways.get(attribute, (-1, None))
+        if found is not None and version == self.version:
+            return found
+        taken, (first, contrasts, rows) = self._residuals, self._seen
+        marginals = [m.marginal for m in taken.measurements[first:]]
+        marginals += [c.marginal for c in taken.contrasts[contrasts:]]
+        marginals += [c.marginal for c in taken.combinations[rows:]]
+        for own in marginals:
+            for k, a in enumerate(own.attributes):
+                self._measured[a][own.partition(k)] = None
+        self._seen = len(taken.measurements), len(taken.contrasts), len(taken.combinations)
+        size = self._residuals.sizes[attribute]
+        found = _OneWay(np.full(size, 1 / size), None)
+        for partition in sorted(self._measured[attribute], key=lambda p: -p.cells):
+            marginal = Marginal.of(self._residuals.sizes, {attribute: partition})
+            known = self._residuals.unbiased(Cells(marginal))
+            if marginal.attributes and known.estimable.all():
+                counts = np.maximum(_projected(known.values), LEAST_COUNT) / partition.counts
+                shares = partition.spread(counts / float(counts @ partition.counts), 0)
+                start = self._residuals.starting.get(attribute)
+                fine = marginal.whole or (start is not None and partition.refines(start))
+                found = _OneWay(shares, (partition, float(known.variances.max())) if fine else None)
+                break
+        self._one_ways[attribute] = self.version, found
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _OneWay:
+    """Shares of the values of one attribute, which sum to one, and the cells that they were known of with the variance
+    of the count of one; None where these are coarser than the cells that it is counted in at first."""
+
+    shares: FloatArray
+    base: tuple[Partition, float] | None
+
+
+@dataclass(eq=False)
+class _Place:
+    """What is known on some attributes, and the theta of the last fit by marginal."""
+
+    restriction: Restriction
+    thetas: dict[Marginal | Combination, FloatArray] = field(default_factory=dict)
+
+
+def _projected(values: FloatArray) -> FloatArray:
+    """The nearest values that are not negative and have the same sum; all zero where that is not positive."""
+    total = max(float(values.sum()), 0.0)
+    ordered = np.sort(values)[::-1]
+    levels = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
+    level = levels[np.flatnonzero(ordered > levels)[-1]] if total > 0 else ordered[0]
+    return np.asarray(np.maximum(values - level, 0.0))

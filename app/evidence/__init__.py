@@ -1,1 +1,0 @@
-"""Evidence: what released counts of a table tell of questions that were never measured. Pure: released values alone."""

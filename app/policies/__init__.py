@@ -1,0 +1,1 @@
+"""What sessions pay for, and with how much noise, from public things alone."""

@@ -1,0 +1,361 @@
+"""The policy of a session on a graph or a matrix: predict, then pay.
+
+Degrees are measured at the opening, and from them every cut is expected to be something (:mod:`.expectation`). Each
+question is then predicted from that and from all cuts measured so far, with a standard error
+(:mod:`.cut_posterior`). Where that is a small part of what the question's share of the remaining budget would buy, the
+prediction is the answer and nothing is paid; else the share buys a measurement, from which later questions are
+predicted too. Early questions get larger shares, as more is left to be learnt from them. Small graphs are measured
+edge by edge at the opening, and few questions one by one, with pure noise, where that is the better bargain.
+
+All decisions follow from public things: what the session may pay, the questions, and recorded values. Everything here
+is told in cells from 0 to 1, those of a matrix moved and scaled by its bounds.
+
+Constants, each with its reason, are in docs/graphs.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import digamma
+
+from app.estimation.graphs.cells import EdgeValues, Sums
+from app.estimation.graphs.cut_posterior import CutPosterior, Known
+from app.estimation.graphs.cuts import CutQuestion
+from app.estimation.graphs.expectation import averaged, expectation
+from app.estimation.graphs.scales import Scales
+from app.estimation.scores import Scores
+from app.measurements.strategies.edges import CellKind
+from app.spaces.tensor import FloatArray
+
+#: A question is paid for where its standard error passes this part of what its share buys, or it is among the first.
+PAID_FROM, FIRST = 0.4, 100
+#: Shares fall as one over the number of the question and so many, and as many more as these are times the number of
+#: questions: few questions teach little, and get shares that are more alike.
+EARLY, FEW = 200.0, 1e5
+#: Shares of so many questions to come are added one by one.
+_SUMMED = 1 << 12
+#: Standard deviations of its own measured value within which an answer is shown: an interval of 95% holds it.
+REACH = 1.9
+#: A measurement is kept where what was unknown is more than this part of its variance, or fewer than so many are kept.
+WORTH_KEEPING, KEPT_ANYHOW = 0.02, 50
+#: Factors are found anew when so many were measured, then half as many again, and from so many on twice as many.
+_REFIT, _SLOWLY = 4, 200
+#: Where the number of questions is not declared it is taken to be twice those asked and so many.
+_UNDECLARED = 100
+#: What the square of predictions' errors over that of their standard errors is held above.
+_LEAST_KAPPA = 1.0
+#: Questions from whose edges the factor is found where edges alone were measured, and when it is found anew.
+_LOOKED = 300
+
+#: How a session pays: ``degrees`` and then questions, all ``edges`` or all ``sums`` at once and nothing after, or few
+#: questions one by one.
+GraphMode = Literal["degrees", "edges", "sums", "laplace"]
+
+
+@dataclass(frozen=True)
+class GraphMeans:
+    """What a session may pay from.
+
+    Attributes:
+        mode: how it pays.
+        questions: how many are declared, None where not.
+    """
+
+    mode: GraphMode
+    questions: int | None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What was expected of a question before it was paid for, in cells, and the standard error of that."""
+
+    value: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An answer, in cells.
+
+    Attributes:
+        value: shown.
+        unbiased, error: the best linear unbiased value and its standard error; None where there is none.
+        deviation: the model's standard deviation of the value.
+    """
+
+    value: float
+    unbiased: float | None
+    error: float | None
+    deviation: float
+
+
+@dataclass
+class _Unbiased:
+    """All that was measured of one question by itself."""
+
+    precision: float = 0.0
+    weighted: float = 0.0
+
+    def add(self, value: float, variance: float) -> None:
+        self.precision += 1 / variance
+        self.weighted += value / variance
+
+    @property
+    def value(self) -> float:
+        return self.weighted / self.precision
+
+    @property
+    def variance(self) -> float:
+        return 1 / self.precision
+
+
+@dataclass(eq=False)
+class Learnt:
+    """What was measured of a graph or a matrix before the first question.
+
+    Attributes:
+        degrees: released sums of rows and columns, and the variance of each.
+        edges: values of released cells, and the variance of each.
+        asked: questions that were measured at once, the name of each of their values, these, and the variance of each;
+            of values that are no cuts there are no questions.
+    """
+
+    degrees: list[Sums] = field(default_factory=list)
+    edges: list[tuple[npt.NDArray[np.float32], float]] = field(default_factory=list)
+    asked: list[tuple[Sequence[CutQuestion], Sequence[Hashable], FloatArray, float]] = field(default_factory=list)
+
+
+class GraphPolicy:
+    """What a session buys and says.
+
+    Args:
+        kind: of the cells.
+        shape: rows and columns.
+        means: what may be paid.
+        learnt: before the first question.
+    """
+
+    def __init__(self, kind: CellKind, shape: tuple[int, int], means: GraphMeans, learnt: Learnt) -> None:
+        self._means = means
+        self.edges = _edges(kind, learnt)
+        known = learnt.degrees + ([] if self.edges is None else [self.edges.sums])
+        self.posterior = CutPosterior(expectation(kind, shape, known))
+        self._asked = self._measured = 0
+        self._next_refit, self._next_look = _REFIT, 2 * _REFIT
+        self._scores = Scores(_LEAST_KAPPA)
+        self._scales = Scales()
+        #: What was measured last, and how it is shown.
+        self._drawn: tuple[Hashable, float] | None = None
+        self._unbiased: dict[Hashable, _Unbiased] = {}
+        #: Of these what the posterior has not taken in.
+        self._apart: dict[Hashable, _Unbiased] = {}
+        #: Of questions asked, their variances in three parts, what edges say beside the expectation, and its variance.
+        self._looked: list[tuple[FloatArray, float, float]] = []
+        for questions, names, values, variance in learnt.asked:
+            self._learn_all(questions, names, values, variance)
+        if self.posterior.kept >= _REFIT:
+            self.posterior.refit()
+
+    @property
+    def kappa(self) -> float:
+        """What standard errors of predictions are multiplied by: how far the last ones were off."""
+        return self._scores.kappa
+
+    @property
+    def questions(self) -> int:
+        """How many there are taken to be."""
+        declared = self._means.questions
+        return 2 * self._asked + _UNDECLARED if declared is None else max(declared, self._asked + 1)
+
+    def working_bytes(self, places: int) -> int:
+        """Bytes that a question which weighs so many nodes takes for a while, and what is new of learning from it."""
+        return self.posterior.working_bytes(places, refitted=self._measured + 1 >= self._next_refit)
+
+    # ------------------------------------------------------------------ what is bought
+
+    def part(self) -> float:
+        """The part of what is left that the next question may take."""
+        if self._means.mode == "laplace":
+            return 1 / (self.questions - self._asked)
+        first, count = self._asked + EARLY + FEW / self.questions, self.questions - self._asked
+        if count > _SUMMED:
+            return float(1 / (first * (digamma(first + count) - digamma(first))))
+        # The same without the loss of digits that differences of large numbers have.
+        own = 1 / (first + np.arange(count))
+        return float(own[0] / own.sum())
+
+    def predicted(self, question: CutQuestion) -> Prediction:
+        """What is expected of a question."""
+        value, deviation = self._mixed(question, self.posterior.known(question))
+        return Prediction(_cut(value, question.bounds), deviation)
+
+    def worth(self, question: CutQuestion, prediction: Prediction, variance: float, leaning: float = 0.0) -> bool:
+        """Whether a question is to be paid for, where its share buys noise of a variance.
+
+        ``leaning`` is the part by which the prediction is taken to be worse than it is.
+        """
+        if self._means.mode in ("edges", "sums"):
+            return False
+        low, high = question.bounds
+        deviation = math.sqrt(variance)
+        if max(prediction.value - low, high - prediction.value) <= PAID_FROM * deviation:
+            # The noise would be larger than the answer can be.
+            return False
+        if self._asked < FIRST and self.edges is None:
+            return True
+        return (1 + leaning) * self.kappa * prediction.standard_error > PAID_FROM * deviation
+
+    # ------------------------------------------------------------------ what is known
+
+    def note(self, question: CutQuestion | None = None) -> None:
+        """Take note of a question that was asked; None where it is no single cut."""
+        if question is not None:
+            self._look(question)
+        self._asked += 1
+
+    def record(
+        self, question: CutQuestion, name: Hashable, prediction: Prediction, value: float, variance: float
+    ) -> None:
+        """Take note of a question that was asked, and of what was measured for it.
+
+        Args:
+            question: that was asked.
+            name: of the question.
+            prediction: what was expected of it.
+            value: that was measured, in cells.
+            variance: of its noise.
+        """
+        self._scores.learn((value - prediction.value) ** 2, variance, prediction.standard_error)
+        self._drawn = None
+        if self.edges is None and name not in self._unbiased:
+            residual, foretold = value - prediction.value, prediction.standard_error**2
+            self._scales.learn(residual, foretold, variance)
+            self._drawn = name, prediction.value + self._scales.posterior(residual, foretold, variance)[0]
+        self.note(question)
+        self._learn_all([question], [name], np.array([value]), variance)
+        self._refit()
+
+    def record_all(
+        self, questions: Sequence[CutQuestion], names: Sequence[Hashable], values: FloatArray, variance: float
+    ) -> None:
+        """Take note of many questions that were asked as one, and of what was measured for them.
+
+        ``questions`` are those that others are to learn from; there may be none.
+        """
+        self.note()
+        self._learn_all(questions, names, values, variance)
+        self._refit()
+
+    def _refit(self) -> None:
+        self._measured += 1
+        if self._measured >= self._next_refit and self.posterior.kept:
+            n = self._measured
+            self._next_refit = math.ceil(1.5 * n) if n < _SLOWLY else 2 * n
+            self.posterior.refit()
+
+    def shown(self, question: CutQuestion, name: Hashable) -> Shown:
+        """What is shown of a question."""
+        known = self.posterior.known(question)
+        value, deviation = self._mixed(question, known)
+        unbiased = self._unbiased_of(question, name)
+        if unbiased is None:
+            return Shown(_cut(value, question.bounds), None, None, self.kappa * deviation)
+        error = math.sqrt(unbiased.variance)
+        apart = self._apart.get(name)
+        if apart is not None:
+            # What was measured was not kept: it moves its own question all the same.
+            value += deviation**2 / (deviation**2 + apart.variance) * (apart.value - value)
+        if self._drawn is not None and self._drawn[0] == name:
+            value = self._drawn[1]
+        held = min(max(value, unbiased.value - REACH * error), unbiased.value + REACH * error)
+        return Shown(_cut(held, question.bounds), unbiased.value, error, self.kappa * deviation)
+
+    def alone(self, name: Hashable, bounds: tuple[float, float]) -> Shown:
+        """What is shown of a value that was measured, by itself."""
+        found = self._unbiased[name]
+        error = math.sqrt(found.variance)
+        return Shown(_cut(found.value, bounds), found.value, error, error)
+
+    def variance_of(self, question: CutQuestion | None, name: Hashable) -> float | None:
+        """The variance of the best unbiased value; None where there is none. A question is None that is no cut."""
+        found = self._unbiased_of(question, name)
+        return None if found is None else found.variance
+
+    # ------------------------------------------------------------------ within
+
+    def _unbiased_of(self, question: CutQuestion | None, name: Hashable) -> _Unbiased | None:
+        found = _Unbiased()
+        own = self._unbiased.get(name)
+        if own is not None:
+            found.add(own.value, own.variance)
+        # Of a node and itself there is no cell: a question may weigh nothing.
+        if self.edges is not None and question is not None and question.square > 0:
+            found.add(*self.edges.of(question))
+        return found if found.precision else None
+
+    def _mixed(self, question: CutQuestion, known: Known) -> tuple[float, float]:
+        """The posterior's mean and deviation, with what the edges say of this question where they were measured."""
+        if self.edges is None or question.square == 0:
+            return known.mean, known.deviation
+        value, noise = self.edges.of(question)
+        moved, variance = self._scales.posterior(value - known.mean, known.deviation**2, noise)
+        return known.mean + moved, math.sqrt(variance)
+
+    def _look(self, question: CutQuestion) -> None:
+        """Where edges were measured, find by how much cells differ from what is expected, from all questions so far."""
+        if self.edges is None or question.square == 0:
+            return
+        value, variance = self.edges.of(question)
+        known = self.posterior.known(question)
+        self._scales.learn(value - known.mean, known.deviation**2, variance)
+        if len(self._looked) >= _LOOKED:
+            return
+        rows, prior = self.posterior.rows(question), self.posterior.expected.value(question)
+        self._looked.append((rows.parts[:, -1], value - prior, variance))
+        if len(self._looked) >= self._next_look:
+            self._next_look *= 2
+            parts, residuals, variances = (np.array(each) for each in zip(*self._looked, strict=True))
+            self.posterior.fit_alone(parts.T, residuals, variances)
+
+    def _learn_all(
+        self, questions: Sequence[CutQuestion], names: Sequence[Hashable], values: FloatArray, variance: float
+    ) -> None:
+        for place, (name, value) in enumerate(zip(names, values.tolist(), strict=True)):
+            self._unbiased.setdefault(name, _Unbiased()).add(value, variance)
+            if place >= len(questions) or not self._kept(questions[place], value, variance):
+                self._apart.setdefault(name, _Unbiased()).add(value, variance)
+
+    def _kept(self, question: CutQuestion, value: float, variance: float) -> bool:
+        """Learn from a measured value where that is worth its while; whether it was."""
+        if self._means.mode == "laplace" or self.posterior.is_full:
+            return False
+        known = self.posterior.known(question)
+        worth = known.deviation**2 > WORTH_KEEPING * variance or self.posterior.kept < KEPT_ANYHOW
+        if not worth or not self.posterior.has_room(question):
+            return False
+        self.posterior.learn(known, value, variance)
+        return True
+
+
+def _cut(value: float, bounds: tuple[float, float]) -> float:
+    return min(max(value, bounds[0]), bounds[1])
+
+
+def _edges(kind: CellKind, learnt: Learnt) -> EdgeValues | None:
+    """All measurements of cells as one, each weighed by its precision, and all of degrees beside them."""
+    if not learnt.edges:
+        return None
+    (matrix, variance), *others = learnt.edges
+    for more, noise in others:
+        share = np.float32(noise / (variance + noise))
+        matrix = share * matrix + (1 - share) * more
+        variance = variance * noise / (variance + noise)
+    if not learnt.degrees:
+        return EdgeValues(kind, matrix, variance)
+    return EdgeValues(kind, matrix, variance, averaged(learnt.degrees))

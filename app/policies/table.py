@@ -1,0 +1,815 @@
+"""The policy of a session on a table: predict, then pay.
+
+From what was released so far a question is predicted, with a standard error. If that is no worse than what the
+question's share of the remaining budget would buy, the prediction is the answer and nothing is paid. Otherwise the
+share buys a measurement, from which this question and later ones are answered. How far predictions were off where
+something was bought corrects the standard errors of later ones. Small tables are measured whole at the opening, few
+questions one by one, with pure noise, where that is the better bargain.
+
+All decisions follow from public things: what the session may pay, the questions, and recorded values. A policy over the
+same residuals that was told the same records decides the same.
+
+Constants, each with its reason, are in docs/evidence.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import brentq
+
+from app.estimation.intervals import Estimates
+from app.estimation.scores import Scores
+from app.estimation.tables.dense_fit import DenseFit, fitted, paired
+from app.estimation.tables.estimates import around, possible
+from app.estimation.tables.local_fit import MOST_FITTED, Fit, LocalFits
+from app.estimation.tables.residuals import Residuals, Unbiased, blank
+from app.estimation.tails import Term, norm_quantile, normal_quantile, reach
+from app.measurements.noise import Noise, NoiseKind
+from app.measurements.noise_search import (
+    GREATEST_SCALE,
+    SLACK,
+    cheapest_noise,
+    laplace_cost,
+    least_noise,
+    rounded_up,
+)
+from app.measurements.pieces import Counts
+from app.measurements.rows import Moved
+from app.measurements.strategies.tables import TableStrategy
+from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Cells, Product, Question, Sum
+from app.spaces.tensor import FloatArray
+
+#: A whole table is measured up to so many cells at the opening, and a whole marginal for a question.
+MOST_CELLS, MOST_WHOLE = 1 << 20, 1 << 16
+#: The part of epsilon that measures the total of a whole table.
+TOTAL_PART = 0.05
+#: The part of the budget that measures one-way marginals at the opening at most, and all two-way ones.
+ONE_WAYS_PART, TWO_WAYS_PART = 0.1, 0.6
+#: No more two-way marginals than those of 64 attributes are measured: counting takes seconds, and each is a record.
+MOST_PAIRS = 2016
+#: With so many questions for each of these it is more.
+MANY, MANY_PART = 50, 0.8
+#: They are where sums of their cells have at most so many times the variance of a release for each question; the fit
+#: makes that much better.
+WORSE = 20.0
+#: In as many cells at most is an attribute counted in these, and in more than so many where it is counted in cells at
+#: first.
+MOST_BINS, LEAST_BINS = 20, 7
+#: A sum is measured on its whole marginal where the worth of that to later questions is this part of its disadvantage.
+WHOLE = 0.2
+#: Standard deviations of its own measured value within which a sum is shown, or a cell among others.
+REACH, CELL_REACH = 1.5, 2.5
+#: How many past questions tell the part of them that is paid for, and what the first few weigh against.
+_RECENT, _PAID_PRIOR = 100, 5.0
+_LEAST_PAID = 0.15
+#: What the square of predictions' errors over that of their standard errors is held above.
+_LEAST_KAPPA = 0.25
+#: Where the number of questions is not declared it is taken to be twice those asked and so many.
+_UNDECLARED = 100
+#: Of what the interval of a question may miss that was chosen by what was released, the part of what was released.
+OLD_PART = 0.1
+#: Below it no variance is looked for.
+_LEAST_VARIANCE = 1e-9
+#: Of about how many attributes, and sets of them, errors are foretold.
+_SAMPLED = 16
+
+
+class OutOfReach(ValueError):
+    """What a question asks for cannot be paid.
+
+    Attributes:
+        needed: what it would take, in the session's currency.
+        left: what is left.
+    """
+
+    def __init__(self, needed: float, left: float) -> None:
+        super().__init__(f"the accuracy asked for takes {needed:.4g}, and {max(left, 0.0):.4g} is left")
+        self.needed, self.left = needed, left
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a session may pay from.
+
+    Attributes:
+        order: the ledger's Renyi order.
+        renyi: the session's share at that order.
+        epsilon: the session's epsilon.
+        pure: whether it may be pure-only; then it pays in epsilon.
+        questions: how many are declared, None where not.
+        whole: whether the whole table is measured at the opening, whatever is asked.
+        contract: whether questions are tested before they are paid for; then the opening buys what the base is made of,
+            and no more.
+        within: half the width that every answer's interval may have, in counts; then the least is paid that gets there,
+            and nothing is bought ahead but a whole table that has fewer cells than there are questions.
+        confidence: of these intervals.
+        gamma: by how much all counts of a marginal together move between neighbours: the records of a privacy unit.
+    """
+
+    order: float
+    renyi: float
+    epsilon: float
+    pure: bool
+    questions: int | None
+    whole: bool = False
+    contract: bool = False
+    within: float | None = None
+    confidence: float = 0.95
+    gamma: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """A measurement that is worth what it costs, as far as floats tell; the scale of its noise has few digits."""
+
+    strategy: TableStrategy
+    noise: Noise
+
+    @classmethod
+    def of(cls, marginal: Marginal, noise: Noise) -> Wanted:
+        """Of the counts of a marginal."""
+        return cls(TableStrategy.of(marginal), noise)
+
+    @property
+    def marginal(self) -> Marginal:
+        """Whose counts are measured."""
+        assert self.strategy.plain is not None, "more than counts is measured"
+        return self.strategy.plain
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What was expected of a question before it was paid for.
+
+    Attributes:
+        values: in the question's shape, in counts.
+        standard_error: root mean square over the values, before it is corrected by past scores; 0 where nothing at all
+            was known and nothing is expected.
+    """
+
+    values: FloatArray
+    standard_error: float
+
+
+@dataclass(frozen=True, eq=False)
+class Bought:
+    """A measurement that was bought for a question, and what had been expected."""
+
+    prediction: Prediction
+    measurement: Counts
+
+
+Mode = Literal["table", "laplace", "lift", "contract", "release"]
+
+
+def squared(error: float) -> float:
+    """The square of an error that is asked for, held to what floats have squares of."""
+    return min(max(error, 1e-150), 1e150) ** 2
+
+
+def of_looks(missed: float, looks: int) -> float:
+    """The part of what all looks at a number may miss that the n-th one has: they add up to it, whenever somebody
+    ceases to refine (Bonferroni)."""
+    return missed / (max(1, looks) * (max(1, looks) + 1))
+
+
+class Policy:
+    """What a session buys.
+
+    Args:
+        residuals: of the table; they may hold what earlier sessions measured.
+        means: what may be paid.
+    """
+
+    mode: Mode
+
+    def __init__(self, residuals: Residuals, means: Means) -> None:
+        self.residuals, self.fits, self._means = residuals, LocalFits(residuals), means
+        self._sizes = residuals.sizes
+        self._attributes = tuple(a for a, n in enumerate(self._sizes) if n > 1)
+        #: The standard deviation of one Gaussian release of everything, in units of gamma: it is only held against what
+        #: grows with gamma alike.
+        self._once = math.sqrt(means.order / (2 * means.renyi))
+        self._asked = 0
+        self.mode = self._mode()
+        self._sets: dict[tuple[int, ...], None] = {}
+        self._again = 0
+        self._paid: deque[bool] = deque(maxlen=_RECENT)
+        self._scores = Scores(_LEAST_KAPPA)
+        self._whole: set[tuple[int, ...]] = set()
+        self._largest = 3
+        #: How often each marginal was bought.
+        self._bought: Counter[Marginal] = Counter()
+        self._dense: DenseFit | None = None
+
+    @property
+    def pure(self) -> bool:
+        """Whether the session is pure-only, and pays in epsilon."""
+        return self._means.pure and self.mode != "lift"
+
+    @property
+    def kappa(self) -> float:
+        """What standard errors of predictions are multiplied by: how far the last ones were off."""
+        return self._scores.kappa
+
+    def _mode(self) -> Mode:
+        means, d = self._means, len(self._attributes)
+        if means.contract:
+            return "contract"
+        if means.whole:
+            return "table"
+        questions, cells = self._questions, math.prod(self._sizes)
+        if means.within is not None:
+            # The sum of all cells of a table has as much noise as one of so many questions measured each on its own.
+            return "table" if d and cells <= min(questions, MOST_CELLS) else "lift"
+        if not means.pure or not d:
+            return "lift"
+        marginals = min(questions, math.comb(d, 2) + math.comb(d, 3)) if d > 1 else questions
+        if cells <= MOST_CELLS and math.sqrt(cells) / (2 * means.epsilon) <= self._once * math.sqrt(marginals):
+            return "table"
+        if questions <= (self._once * means.epsilon) ** 2 / 2:
+            return "laplace"
+        return "lift"
+
+    @property
+    def _questions(self) -> int:
+        """How many there are taken to be."""
+        declared = self._means.questions
+        return 2 * self._asked + _UNDECLARED if declared is None else max(declared, self._asked + 1)
+
+    def opening(self) -> list[Wanted]:
+        """What is bought when the session opens; what evidence knows as well already is not."""
+        means, d = self._means, len(self._attributes)
+        if means.within is not None and not (means.whole or means.contract):
+            return self._enough(means.within) if self.mode == "table" else []
+        if self.mode == "table":
+            everything, total = self._marginal(self._attributes), self._marginal(())
+            if self.residuals.public_total is not None or not d:
+                return [self._part(everything, 1.0)]
+            return [self._part(total, TOTAL_PART), self._part(everything, 1 - TOTAL_PART)]
+        if self.mode == "laplace" or not d:
+            return []
+        part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
+        found = [(self._starting((a,)), part * means.renyi / d) for a in self._attributes]
+        pairs: list[Marginal] = []
+        if self.mode == "lift" and 0 < math.comb(d, 2) <= min(self._questions, MOST_PAIRS):
+            bins = {a: _bins(self._start(a)) for a in self._attributes}
+            pairs = [
+                Marginal.of(self._sizes, {a: bins[a] for a in pair})
+                for pair in itertools.combinations(self._attributes, 2)
+            ]
+        if pairs and self._serve(pairs):
+            # Within the bins of two-way marginals one-way ones alone tell values apart.
+            binned = [a for a in self._attributes if self._start(a).cells > MOST_BINS]
+            found = [
+                (one, ONE_WAYS_PART * means.renyi / len(binned) if one.attributes[0] in binned else share)
+                for one, share in found
+            ]
+            part = TWO_WAYS_PART if self._questions < MANY * len(pairs) else MANY_PART
+            found += [(pair, part * means.renyi / len(pairs)) for pair in pairs]
+        bought = []
+        for marginal, share in found:
+            noise = self.noise(share)
+            if noise is None:
+                continue
+            if self.residuals.measurements:
+                known = self.residuals.unbiased(Cells(marginal))
+                if (known.variances <= noise.variance).all():
+                    continue
+            bought.append(Wanted.of(marginal, noise))
+        return bought
+
+    def _enough(self, within: float) -> list[Wanted]:
+        """The whole table, so that every sum of its cells is known as well as is wished; nothing where it is already.
+
+        Raises:
+            OutOfReach: when that cannot be paid.
+        """
+        everything, confidence = self._marginal(self._attributes), self._means.confidence
+
+        def meets(noise: Noise) -> bool:
+            # The sum of all cells reaches farthest.
+            return reach([Term.of(noise, np.ones(1), repeated=everything.cells)], confidence) <= within
+
+        guess = squared(within / normal_quantile(confidence)) / everything.cells
+        buy = self._cheapest(everything, meets, guess, self._means.renyi)
+        known = self.residuals.unbiased(Cells(everything))
+        if known.estimable.all() and float(known.variances.max()) <= buy.noise.variance:
+            return []
+        return [self._paid_for(buy, self._means.renyi)]
+
+    def _cheapest(self, marginal: Marginal, meets: Callable[[Noise], bool], guess: float, left: float) -> Wanted:
+        """The largest noise that meets what is wished, by the law that costs less.
+
+        Args:
+            marginal: to be measured.
+            meets: whether noise is small enough.
+            guess: about its variance.
+            left: what is left.
+
+        Raises:
+            OutOfReach: when there is no noise so small.
+        """
+        about: dict[NoiseKind, float] = {} if self.pure else {"gaussian": math.sqrt(guess)}
+        about["laplace"] = math.sqrt(guess / 2)
+        noise = cheapest_noise(about, meets, lambda noise: self.price(noise.kind, noise.scale))
+        if noise is None:
+            raise OutOfReach(math.inf, left)
+        return Wanted.of(marginal, noise)
+
+    def _paid_for(self, buy: Wanted, left: float) -> Wanted:
+        """A purchase that there is enough left for.
+
+        Raises:
+            OutOfReach: when there is not.
+        """
+        price = self.price(buy.noise.kind, buy.noise.scale)
+        if price * (1 + SLACK) > left:
+            raise OutOfReach(price, left)
+        return buy
+
+    def expected(self) -> tuple[float, float] | None:
+        """The standard errors to expect of counts under conditions on one attribute, and on two, before anything is
+        known of the data: of half the values of each, the median over some attributes.
+
+        They follow from what the opening buys, or else are those of noise that all questions share the budget for. Of
+        many attributes some stand for all. None where there are no attributes to condition on.
+        """
+        means = self._means
+        if means.within is not None:
+            wished = means.within / normal_quantile(means.confidence)
+            return wished, wished
+        if self.mode == "laplace":
+            alone = math.sqrt(2) * means.gamma * self._questions / means.epsilon
+            return alone, alone
+        if not self._attributes:
+            return None
+        sampled = self._attributes[:: len(self._attributes) // (_SAMPLED + 1) + 1]
+        planned, spent = self._planned(self.opening(), frozenset(sampled))
+        left = means.renyi - spent if self.mode != "table" else 0.0
+        shared = means.gamma * math.sqrt(means.order * self._questions / (2 * left)) if left > 0 else math.inf
+
+        def of(attributes: tuple[int, ...]) -> float:
+            starts = {a: self._start(a) for a in attributes}
+            halves = {a: start.labels < start.cells / 2 for a, start in starts.items()}
+            variance = float(planned.unbiased(Product.over(halves)).variances)
+            return min(shared, math.sqrt(variance)) if variance >= 0 else shared
+
+        ones = [(a,) for a in sampled]
+        twos = list(itertools.combinations(sampled, 2)) or ones
+        medians = [float(np.median([of(a) for a in sets[:: len(sets) // _SAMPLED + 1]])) for sets in (ones, twos)]
+        return medians[0], medians[1]
+
+    def _planned(self, bought: list[Wanted], inside: frozenset[int]) -> tuple[Residuals, float]:
+        """What is known of some attributes after these purchases, all values zero, and what the purchases cost.
+
+        A measurement tells of these attributes what its sum over all others does: it takes no more, however many there
+        are.
+        """
+        precisions: dict[Marginal, float] = {}
+        for buy in bought:
+            marginal = buy.marginal.onto(inside)
+            variance = buy.noise.variance * (buy.marginal.cells // marginal.cells)
+            precisions[marginal] = precisions.get(marginal, 0.0) + 1 / variance
+        planned = self.residuals.fresh()
+        for marginal, precision in precisions.items():
+            planned.add(blank(marginal, 1 / precision))
+        return planned, sum(self.price(buy.noise.kind, buy.noise.scale) for buy in bought)
+
+    def _part(self, marginal: Marginal, part: float) -> Wanted:
+        """What a part of all that there is to pay buys."""
+        if self.pure:
+            scale = rounded_up(self._means.gamma / (part * self._means.epsilon))
+            return Wanted.of(marginal, Noise("laplace", scale, 0))
+        noise = self.noise(part * self._means.renyi)
+        if noise is None:
+            raise OutOfReach(math.inf, self._means.renyi)
+        return Wanted.of(marginal, noise)
+
+    def decide(
+        self,
+        question: Question,
+        left: float,
+        within: float | None = None,
+        confidence: float = 0.95,
+        leaning: float = 0.0,
+        adaptive: bool = False,
+    ) -> tuple[Prediction, Wanted | None]:
+        """What is expected of a question, and what is bought for it; None where it is answered free.
+
+        Args:
+            question: of this table.
+            left: what is left of the session's share, in its currency.
+            within: half the width that its unbiased interval may have; then the least is bought that gets there.
+            confidence: of that interval.
+            leaning: the part by which the prediction is taken to be worse than it is.
+            adaptive: whether that interval must hold for a question that was chosen by what was released.
+
+        Raises:
+            OutOfReach: where ``within`` cannot be paid, or nothing is known and nothing can be.
+            ValueError: for a width that is no positive number, or a confidence out of range.
+        """
+        prediction = self.predicted(question)
+        if within is not None:
+            return prediction, self._accurate(question, left, within, confidence, adaptive)
+        if self.mode == "table":
+            return prediction, None
+        if self.mode == "laplace":
+            return prediction, self._alone(question, left)
+        buy = self._share(question, left, prediction, 1 + leaning)
+        if buy is None and not self.residuals.total.estimable:
+            raise OutOfReach(self._means.renyi, left)
+        return prediction, buy
+
+    def share(self, question: Question, left: float) -> float:
+        """What is to be spent at most on a question whose answers are those of a whole marginal, of what is left."""
+        if self.mode == "laplace":
+            return left / max(self._questions - self._asked, 1)
+        return left / (1 + self._later(question, whole=True))
+
+    def note(self, question: Question, *, paid: bool) -> None:
+        """Take note of a question that was answered, and whether something was measured for it."""
+        attributes = question.attributes
+        self._asked += 1
+        self._again += attributes in self._sets
+        self._sets[attributes] = None
+        self._paid.append(paid)
+        if question.shape:
+            self._largest = max(self._largest, len(attributes))
+
+    def record(self, question: Question, bought: Bought | None) -> None:
+        """Take note of a question about counts, and of what was measured for it."""
+        self.note(question, paid=bought is not None)
+        if bought is None:
+            return
+        measurement = bought.measurement
+        self.residuals.add(measurement)
+        self._bought[measurement.marginal] += 1
+        if self._is_whole(measurement.marginal):
+            self._whole.add(measurement.marginal.attributes)
+        if self.mode in ("lift", "contract"):
+            values, variances = own(question, measurement)
+            squared = float(np.mean(np.square(values - bought.prediction.values)))
+            self._scores.learn(squared, float(variances.mean()), bought.prediction.standard_error)
+
+    def shown(
+        self,
+        question: Question,
+        bought: Bought | None,
+        confidence: float,
+        adaptive: bool = False,
+        given: FloatArray | None = None,
+    ) -> Estimates:
+        """What is shown of a question after it was recorded.
+
+        Args:
+            question: of this table.
+            bought: what was measured for it.
+            confidence: of the intervals.
+            adaptive: whether the question may have been chosen by what was released: the interval is then as wide as
+                holds for all weights on the cells that it tells apart at once (Scheffe), and for all of its refinements
+                (Bonferroni).
+            given: the values that were shown before, in the question's shape; they are shown again.
+        """
+        unbiased = self.residuals.unbiased(question)
+        model = normal_quantile(confidence)
+        if adaptive:
+            missed = of_looks(1 - confidence, self._bought[question.apart(self._sizes)])
+            fresh = None if bought is None else bought.measurement
+            unbiased, reaches = self._chosen(question, unbiased, fresh, missed)
+            model = max(model, self.chosen_quantile(question.attributes, missed, also=question.cells))
+        else:
+            reaches = self.residuals.reaches(question, unbiased, confidence)
+        values = self.value(question, bought) if given is None else given
+
+        def deviations() -> FloatArray:
+            fit = self._fit(question)
+            assert isinstance(fit, Fit)
+            return fit.standard_errors(question) * max(self.kappa, 1.0)
+
+        return around(question, values, unbiased, reaches, deviations, self.residuals.public_total, confidence, model)
+
+    def _chosen(
+        self, question: Question, known: Unbiased, fresh: Counts | None, missed: float
+    ) -> tuple[Unbiased, FloatArray]:
+        """Unbiased values of a question that may have been chosen by all that was released before it was asked, and how
+        far their intervals reach: of all that is known together what holds for all questions that could be asked, or of
+        what was measured for this one alone, whose noise nobody knew, its own; whichever is narrower."""
+        part = missed if fresh is None else missed * OLD_PART
+        reaches = known.standard_errors * self.chosen_quantile(question.attributes, part)
+        if fresh is None:
+            return known, reaches
+        alone = self.residuals.fresh()
+        alone.add(fresh)
+        own = alone.unbiased(question)
+        own_reaches = alone.reaches(question, own, 1 - missed * (1 - OLD_PART))
+        narrower = ~(own_reaches >= reaches) & own.estimable
+        values = np.where(narrower, own.values, known.values)
+        variances = np.where(narrower, own.variances, known.variances)
+        return Unbiased(values, variances), np.where(narrower, own_reaches, reaches)
+
+    def chosen_quantile(
+        self,
+        attributes: Sequence[int],
+        missed: float,
+        also: int = 0,
+        others: Sequence[tuple[Residuals, Sequence[int]]] = (),
+    ) -> float:
+        """How many standard deviations hold for all questions at once that can be asked, but with a probability.
+
+        The noise in the values of all questions on the same attributes is made of that of their residuals; each number
+        of attributes has an equal part of what may be missed, that of none among them unless the total is public, and
+        each set an equal part of that.
+
+        Args:
+            attributes: of the question.
+            missed: the probability.
+            also: numbers that the question is made of besides.
+            others: what else was measured that it is made of, and by which attributes.
+        """
+        d = len(self._attributes)
+        sets = (d + (self.residuals.public_total is None or not d)) * math.comb(d, min(len(attributes), d))
+        normal, step = also, 0.0
+        heavy: list[tuple[Noise, int, int]] = []
+        for residuals, named in ((self.residuals, attributes), *others):
+            own, more = residuals.spanned(named)
+            normal, heavy, step = normal + own, heavy + more, max(step, residuals.longest_step)
+        return norm_quantile(normal, heavy, missed / sets, step)
+
+    def value(self, question: Question, bought: Bought | None) -> FloatArray:
+        """The values that are shown of a question after it was recorded, without their errors."""
+        values = self._expected(question, self._fit(question))
+        if bought is not None:
+            values = self._near(question, bought.measurement, values)
+        return np.clip(values, *possible(question, self.residuals.public_total))
+
+    def working_bytes(self, question: Question) -> int:
+        """The most bytes that learning a question's own cells and answering from them take for a while."""
+        if self.mode == "table" or question.cells > MOST_FITTED:
+            return 0
+        return self.fits.working_bytes(question)
+
+    # What is predicted.
+
+    def _fit(self, question: Question) -> Fit | DenseFit:
+        if self._dense is None and self.mode == "table":
+            self._dense = self._whole_table()
+        if self._dense is not None:
+            return self._dense
+        return self.fits.best(question)
+
+    def _expected(self, question: Question, fit: Fit | DenseFit) -> FloatArray:
+        """The fit's values; unbiased ones where there is no fit but the product of one-way marginals."""
+        values = fit.values(question)
+        if isinstance(fit, Fit) and not fit.known:
+            unbiased = self.residuals.unbiased(question)
+            values = np.where(unbiased.estimable, unbiased.values, values)
+        return values
+
+    def _whole_table(self) -> DenseFit | None:
+        everything = self._marginal(self._attributes)
+        found = [m for m in self.residuals.measurements if m.marginal == everything]
+        if not found:
+            return None
+        precision = sum(1 / m.variance for m in found)
+        values = sum((m.values / m.variance for m in found), np.zeros(everything.shape)) / precision
+        base = np.ones(())
+        for attribute in self._attributes:
+            base = base[..., None] * self.fits.shares(attribute)
+        total, deviation = max(float(self.residuals.total.values), 1.0), precision**-0.5
+        counts = fitted(values, deviation, paired(values, deviation, base / base.sum(), total), total)
+        return DenseFit(counts.reshape(self._sizes))
+
+    def predicted(self, question: Question) -> Prediction:
+        """What is expected of a question."""
+        if not self.residuals.total.estimable:
+            return Prediction(np.zeros(question.shape), 0.0)
+        fit = self._fit(question)
+        least, most = possible(question, self.residuals.public_total)
+        values = np.clip(self._expected(question, fit), least, most)
+        if isinstance(fit, DenseFit):
+            variances = self.residuals.unbiased(question).variances
+            return Prediction(values, math.sqrt(float(variances.mean())))
+        return Prediction(values, fit.standard_error(question))
+
+    # What is bought.
+
+    def _share(self, question: Question, left: float, prediction: Prediction, leaning: float) -> Wanted | None:
+        """Budget first: the question's share of what is left, unless the prediction is as good."""
+        if left <= 0:
+            return None
+        whole = self._worth_whole(question)
+        shares = 1 + self._later(question, whole)
+        noise = self.noise(left / shares)
+        if noise is None:
+            return None
+        known = prediction.standard_error > 0 or self.residuals.total.estimable
+        if known and leaning * self.kappa * prediction.standard_error <= math.sqrt(noise.variance):
+            return None
+        marginal = self._whole_of(question) if whole and not question.shape else question.apart(self._sizes)
+        return Wanted.of(marginal, noise)
+
+    def _worth_whole(self, question: Question) -> bool:
+        """Whether a question is measured for its whole marginal: answers to many cells are; a sum is where later
+        questions on the same attributes are likely to be worth more than the noise of more cells costs this one."""
+        if question.shape:
+            return True
+        cells = self._whole_of(question)
+        if cells.cells > MOST_WHOLE:
+            return False
+        rest = max(self._questions - self._asked - 1, 0)
+        again = self._again + (question.attributes in self._sets)
+        different = len(self._sets) + (question.attributes not in self._sets)
+        worth = rest * again / (self._asked + 1) / different
+        disadvantage = _summed_cells(question, cells)
+        return worth >= WHOLE * disadvantage or disadvantage <= 1
+
+    def _whole_of(self, question: Question) -> Marginal:
+        """The whole marginal on a question's attributes: their single values, or starting cells divided as the question
+        divides them."""
+        starts = self.residuals.starting
+        told = zip(question.attributes, question.partitions, strict=True)
+        return Marginal.of(self._sizes, {a: p.met(starts[a]) if a in starts else None for a, p in told})
+
+    def _later(self, question: Question, whole: bool) -> float:
+        """How many later questions the budget is shared with."""
+        rest = max(self._questions - self._asked - 1, 0)
+        paid = (_PAID_PRIOR + sum(self._paid)) / (_PAID_PRIOR + len(self._paid))
+        paid = max(paid, _LEAST_PAID)
+        later = rest * paid
+        if whole:
+            d = len(self._attributes)
+            largest = max(self._largest, len(question.attributes) if question.shape else 0)
+            marginals = sum(math.comb(d, order) for order in range(1, largest + 1)) - len(self._whole)
+            later = min(later, max(marginals, 0) * paid + 2)
+        return later
+
+    def _is_whole(self, marginal: Marginal) -> bool:
+        """Whether each attribute is counted in its starting cells or finer ones."""
+        return all(
+            partition is None or (a in self.residuals.starting and partition.refines(self.residuals.starting[a]))
+            for a, partition in zip(marginal.attributes, marginal.partitions, strict=True)
+        )
+
+    def _alone(self, question: Question, left: float) -> Wanted | None:
+        """Few questions: each with an equal part of what is left, unless it is known as well."""
+        if left <= 0:
+            return None
+        scale = rounded_up(self._means.gamma * max(self._questions - self._asked, 1) / left)
+        if float(scale) > GREATEST_SCALE:
+            return None
+        noise = Noise("laplace", scale, 0)
+        known = self.residuals.unbiased(question)
+        if known.estimable.all() and bool((known.variances <= noise.variance).all()):
+            return None
+        return Wanted.of(question.apart(self._sizes), noise)
+
+    def _accurate(
+        self, question: Question, left: float, within: float, confidence: float, adaptive: bool
+    ) -> Wanted | None:
+        """Accuracy first: the least that makes half the unbiased interval at most ``within`` wide."""
+        if not 0 < within < math.inf:
+            raise ValueError("an accuracy is a positive number of counts")
+        known = self.residuals.unbiased(question)
+        marginal = question.apart(self._sizes)
+        before = self.residuals
+        if adaptive:
+            missed = of_looks(1 - confidence, self._bought[marginal] + 1)
+            reaches = self._chosen(question, known, None, missed)[1]
+            # What was released before may have chosen the question: new noise alone must do.
+            before = self.residuals.fresh()
+            confidence = 1 - missed * (1 - OLD_PART)
+        else:
+            reaches = self.residuals.reaches(question, known, confidence)
+        if known.estimable.all() and float(reaches.max()) <= within:
+            return None
+
+        def meets(noise: Noise) -> bool:
+            return bool(before.reaches_after(question, marginal, noise, confidence).max() <= within)
+
+        allowed = squared(within / normal_quantile(confidence))
+
+        def beyond(logarithm: float) -> float:
+            after = before.variances_after(question, marginal, math.exp(logarithm))
+            return math.log(float(after.max()) / allowed)
+
+        low, high = math.log(_LEAST_VARIANCE), math.log(GREATEST_SCALE**2)
+        guess = low
+        if beyond(low) < 0:
+            guess = brentq(beyond, low, high, xtol=1e-6) if beyond(high) > 0 else high
+        return self._paid_for(self._cheapest(marginal, meets, math.exp(guess), left), left)
+
+    def price(self, kind: NoiseKind, scale: Decimal) -> float:
+        """What noise costs in the session's currency, to the precision of floats."""
+        means = self._means
+        if self.pure:
+            return means.gamma / float(scale)
+        if kind == "laplace":
+            return laplace_cost(float(scale), means.order, means.gamma)
+        return means.order * means.gamma**2 / (2 * float(scale) ** 2)
+
+    def _near(self, question: Question, measurement: Counts, values: FloatArray) -> FloatArray:
+        """Values no farther from what was measured for the question itself than its noise makes likely."""
+        measured, variances = own(question, measurement)
+        if measurement.noise.kind == "laplace":
+            reach = np.sqrt(variances / 2)
+        else:
+            reach = (CELL_REACH if question.shape else REACH) * np.sqrt(variances)
+        return np.clip(values, measured - reach, measured + reach)
+
+    # Kinds of noise.
+
+    def noise(self, share: float, parts: Sequence[Moved] = (Moved(1, 1),)) -> Noise | None:
+        """The noise of least variance that a share pays for, in the session's currency; None where it pays for none to
+        speak of.
+
+        Args:
+            share: what is paid.
+            parts: what one record moves each part of a strategy by at most.
+        """
+        gamma = self._means.gamma
+        moved = [gamma * part.absolute for part in parts]
+        squared = gamma**2 * sum(part.squared for part in parts)
+        # Scales may pass the greatest by what a strategy multiplies its counts by.
+        most = GREATEST_SCALE * max(part.absolute for part in parts)
+        found = least_noise(share, self._means.order, moved, squared, most, pure=self.pure)
+        return None if found is None else Noise(found[0], found[1], 0)
+
+    def _marginal(self, attributes: tuple[int, ...]) -> Marginal:
+        return Marginal.of(self._sizes, dict.fromkeys(attributes))
+
+    def _start(self, attribute: int) -> Partition:
+        """The cells that an attribute is counted in before anything is asked of it."""
+        return self.residuals.starting.get(attribute) or Partition.singles(self._sizes[attribute])
+
+    def _starting(self, attributes: tuple[int, ...]) -> Marginal:
+        return Marginal.of(self._sizes, {a: self.residuals.starting.get(a) for a in attributes})
+
+    def _serve(self, pairs: list[Marginal]) -> bool:
+        """Whether two-way marginals at the opening serve so many questions: where what a sum over a quarter of the
+        cells of one would be off by, squared, is not many times that of a release for each question."""
+        cells = sum(math.prod(pair.sizes) for pair in pairs)
+        return cells / (4 * TWO_WAYS_PART) <= WORSE * self._questions
+
+
+def own(question: Question, measurement: Counts) -> tuple[FloatArray, FloatArray]:
+    """What a measurement says of a question all of whose attributes it names: values and their variances."""
+    marginal = measurement.marginal
+    partitions, shape = [], []
+    for k, attribute in enumerate(question.attributes):
+        if attribute in marginal.attributes:
+            axis = marginal.attributes.index(attribute)
+            partitions.append(marginal.partition(axis))
+        else:
+            partitions.append(question.told(k))
+        shape.append(partitions[-1].cells)
+    values = measurement.onto(frozenset(question.attributes))
+    variance = measurement.variance * (marginal.cells // values.size)
+    values = values.reshape(shape)
+    if isinstance(question, Sum):
+        weights = question.on(partitions)
+        return np.asarray((values * weights).sum()), np.asarray(variance * float(np.square(weights).sum()))
+    return question.of(values, partitions), question.of(np.full(values.shape, variance), partitions)
+
+
+def _bins(start: Partition) -> Partition:
+    """An attribute as it is counted in two-way marginals at the opening: in bins of its starting cells where these are
+    many."""
+    count = start.cells
+    if count <= MOST_BINS:
+        return start
+    # Of equal numbers of cells where that gives enough of them: such bins enter the closed form.
+    least = MOST_BINS // 2 if count == start.size else LEAST_BINS
+    bins = next((n for n in range(MOST_BINS, least, -1) if count % n == 0), MOST_BINS)
+    return Partition.of((np.arange(count) * bins // count)[start.labels])
+
+
+def _summed_cells(question: Question, whole: Marginal) -> float:
+    """How many cells of its whole marginal the answer to a question sums, as squares of its weights tell it: the fewer
+    of its own and the others', attribute by attribute where the weights are a product. One for the cells of a table."""
+    cells = [whole.partition(k) for k in range(len(whole.attributes))]
+    if isinstance(question, Product):
+        return math.prod(_spread(vector[p.members]) for vector, p in zip(question.vectors, cells, strict=True))
+    if not isinstance(question, Sum) or not question.attributes:
+        return 1.0
+    return max(_spread(question.on(cells).reshape(-1)), 1.0)
+
+
+def _spread(weights: FloatArray) -> float:
+    """The sum of squares of weights brought to [0, 1], or of their complements, over that of different ones alone."""
+    low, high = float(weights.min()), float(weights.max())
+    unit = (weights - low) / (high - low)
+    different = np.unique(unit)
+    return min(
+        float(unit @ unit / (different @ different)),
+        float((1 - unit) @ (1 - unit) / ((1 - different) @ (1 - different))),
+    )
