@@ -120,7 +120,7 @@ class Game:
 
     def hypothesis(self) -> FloatArray:
         """The public hypothesis as counts."""
-        return self.session.mechanism.construction.dense(self.session.hypothesis)
+        return self.session.mechanism.construction.dense(self.session.state.hypothesis)
 
     def _draw(self) -> int:
         if self._source is None:

@@ -286,7 +286,7 @@ class Words:
 
         After misses, some of the furthest ones: a repeated query is answered from the cache.
         """
-        hypothesis = game.session.mechanism.construction.export(game.session.hypothesis)
+        hypothesis = game.session.mechanism.construction.export(game.session.state.hypothesis)
         guess: FloatArray = np.full(len(self.elements), hypothesis.other)  # type: ignore[union-attr]
         for word, count in zip(hypothesis.elements, hypothesis.counts, strict=True):  # type: ignore[union-attr]
             guess[self._places[word]] = count

@@ -209,7 +209,7 @@ class Played:
         due = session.consider(query, wish=wish)
         if not isinstance(due, Answer):
             released = self._play(query, due)
-            due = session.missed(query, due) if released is None else session.released(query, due, released)
+            due = session.apply(query, due, released)
         accuracy = session.accuracy(query, due, wish)
         session.record(query, due)
         values = np.array([math.nan if v is None else v for v in session.values(query, due.units)])

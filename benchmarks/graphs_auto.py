@@ -75,7 +75,7 @@ class Auto:
             scale = float(due.terms.noise.scale)
             draw = self.rng.normal if due.terms.noise.law == "gaussian" else self.rng.laplace
             units = np.array([round(exact + draw(0, scale))], np.int64)
-            due = session.released(query, due, units)
+            due = session.apply(query, due, units)
         assert isinstance(due, Answered)
         found = session.accuracy(query, due)
         session.record(query, due)
@@ -85,7 +85,7 @@ class Auto:
 
     def expectation(self) -> FloatArray:
         """What is expected of every pair by now; of edges that were measured, what they say."""
-        known = self.session.hypothesis
+        known = self.session.state
         assert isinstance(known, GraphEvidence)
         policy = self.session.mechanism._policy(self.session.state)  # type: ignore[attr-defined]
         return cells_of(policy)

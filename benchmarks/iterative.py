@@ -14,7 +14,7 @@ from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
-from app.curator.workload import WorkloadMechanism
+from app.curator.workload import ReleaseMechanism
 from app.declarations.spec import parse_spec
 from app.releases.finishing import Answers, Job, finish
 from app.services.release_request import parse_release
@@ -91,10 +91,10 @@ def simulate(
     asked = {"dataset": "table", "method": METHOD, "workload": dict(workload), "epsilon": epsilon} | options
     request = parse_request(parse_release(asked).session())
     plan = make_plan(dataset, request)
-    mechanism = WorkloadMechanism(Opening(dataset, request, plan, None, Pins((), ())))
+    mechanism = ReleaseMechanism(Opening(dataset, request, plan, None, Pins((), ())))
     data = RecordsTensor([np.ascontiguousarray(column) for column in world.records.T], world.sizes)
-    assert mechanism.rounds is not None
-    made = play(mechanism.rounds, mechanism.hypothesis([], []), None, data, SeededNoise(seed), lambda part: None)
+    assert plan.iterations is not None
+    made = play(plan.iterations.rounds, mechanism.hypothesis([], []), None, data, SeededNoise(seed), lambda part: None)
     releases = [each.table for each in made]
     assert isinstance(plan, WorkloadPlan)
     job = Job(

@@ -19,14 +19,14 @@ from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening, Pins
+from app.curator.planners.power import PowerPlan
 from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import make_plan
-from app.curator.power_release import PowerMechanism
 from app.curator.release_effort import amounts, expected_seconds
 from app.curator.request import parse_request
 from app.curator.session import Session
-from app.curator.workload import WorkloadMechanism
+from app.curator.workload import ReleaseMechanism
 from app.declarations.spec import parse_spec
 from app.measurements.strategies.tables import TableStrategy
 from app.releases.finishing import Job, finish
@@ -81,13 +81,13 @@ def cases() -> Iterator[tuple[str, dict[str, Any], dict[str, Any], PrivateTensor
 
 
 def measured(session: Session, data: PrivateTensor) -> list[Measured]:
-    noise, mechanism, space = SystemNoise(), session.mechanism, session.dataset.space
+    noise, plan, space = SystemNoise(), session.plan, session.dataset.space
     made = measured_all(noise, space, data, session.purchases())
-    if isinstance(mechanism, PowerMechanism):
-        made += play_power(mechanism.power, started(mechanism.power.edges, []), space, data, noise, lambda _: None)
-    elif isinstance(mechanism, WorkloadMechanism) and mechanism.rounds is not None:
-        hypothesis = mechanism.hypothesis([], [each.table for each in made])
-        made += play(mechanism.rounds, hypothesis, space, data, noise, lambda _: None)
+    if isinstance(plan, PowerPlan):
+        made += play_power(plan.power, started(plan.power.edges, []), space, data, noise, lambda _: None)
+    elif isinstance(plan, WorkloadPlan) and plan.iterations is not None:
+        hypothesis = ReleaseMechanism(session.opening).hypothesis([], [each.table for each in made])
+        made += play(plan.iterations.rounds, hypothesis, space, data, noise, lambda _: None)
     return made
 
 
@@ -112,7 +112,7 @@ def main() -> None:
         tables = [each for each in made[: len(plan.buys)] if isinstance(each.strategy, TableStrategy)]
         construction = None
         if plan.iterations is not None:
-            construction = WorkloadMechanism(opening).construction(tables)
+            construction = ReleaseMechanism(opening).construction(tables)
         options = request.mechanism.options
         assert options is not None
         job = Job(

@@ -184,7 +184,7 @@ class Ours:
         if isinstance(due, Measure):
             assert due.strategy is not None
             exact = due.strategy.exact(self.session.dataset.space, self._data)
-            due = self.session.released(query, due, self._noisy(exact, noise_of(due.terms.noise)))
+            due = self.session.apply(query, due, self._noisy(exact, noise_of(due.terms.noise)))
         assert isinstance(due, Answer)
         found = self.session.accuracy(query, due)
         assert found is not None

@@ -42,6 +42,7 @@ from threadpoolctl import threadpool_limits
 from app.audit import records
 from app.audit.findings import Malformed, Undecided, Unfollowed, taking_apart
 from app.curator.contract import ContractMechanism
+from app.curator.evidence import Evidence
 from app.curator.mechanisms import (
     GREATEST_ANSWER,
     NO_VALUE,
@@ -50,6 +51,8 @@ from app.curator.mechanisms import (
     MarginalTest,
     Measure,
     Measured,
+    PayingState,
+    PlannedMechanism,
     RoundNoise,
     RoundTerms,
     SessionMechanism,
@@ -62,7 +65,7 @@ from app.curator.plan import Plan, SessionPlan
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
-from app.curator.workload import WorkloadMechanism
+from app.curator.workload import ReleaseMechanism
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.measurements.noise import Noise
 from app.measurements.record import Purchase
@@ -255,7 +258,7 @@ class Replaying:
         if needed > self.memory_limit:
             raise self._too_much(f"a hypothesis and queries of about {needed:,} bytes", sequence)
 
-    def _grow(self, mechanism: SessionMechanism, updates: int) -> None:
+    def _grow(self, mechanism: SessionMechanism[Any], updates: int) -> None:
         """Count what the hypothesis takes while it goes to so many updates."""
         self.work = _WORK_FACTOR * mechanism.nbytes(updates)
 
@@ -506,8 +509,9 @@ class Replaying:
         if measured is None or not isinstance(session.plan, WorkloadPlan) or session.state.forfeits:
             raise _Broken("a release stands where none is due, or without what it measured", sequence)
         mechanism = session.mechanism
-        assert isinstance(mechanism, WorkloadMechanism)
-        if not mechanism.in_rounds or self._still_due(session):
+        assert isinstance(mechanism, ReleaseMechanism)
+        assert isinstance(session.state, PayingState)
+        if not session.plan.in_rounds or self._still_due(session):
             self._due_at_opening(session, measured, sequence)
         elif mechanism.follows(session.state, measured):
             session.pin(measured)
@@ -633,7 +637,9 @@ class Replaying:
         if bound is not None and due.error_bound is not None:
             if bound < due.error_bound:
                 raise _Broken("the error bound is smaller than the plan's", sequence)
-            if bound > max(due.error_bound, session.mechanism.largest_bound(query) or 0.0):
+            mechanism = session.mechanism
+            most = mechanism.largest_bound(query) if isinstance(mechanism, PlannedMechanism) else 0.0
+            if bound > max(due.error_bound, most):
                 raise _Broken("the error bound is larger than the plan's", sequence)
         session.record(query, Answer(units, source, bound, unverified))
         if source == "measurement":
@@ -746,18 +752,19 @@ class Replaying:
             expected = self._expected(measured, due.expected, sequence)
             assert expected is not None
             told = replace(due, expected=expected)
-            return session.released(query, told, measured.table.units)
+            return session.apply(query, told, measured.table.units)
         assert tested is not None
         # Whole counts next to those that follow, whose last digits may have been others.
         apart = 1 + math.ldexp(_NEAR_ANSWER * error, -session.plan.answer_bits)
         if len(tested) != len(due.counts) or int(np.abs(tested - due.counts).max()) > apart:
             raise _Broken("the counts that were tested do not follow", sequence)
-        return session.missed(query, replace(due, counts=tested))
+        return session.apply(query, replace(due, counts=tested), None)
 
     @staticmethod
     def _check_bound(session: Session, query: Query, answer: Answer, bound: Any, sequence: int) -> None:
         """Hold a recorded error bound against the one that follows for the recorded values."""
         assert isinstance(session.mechanism, ContractMechanism)
+        assert isinstance(session.state, Evidence)
         due = session.mechanism.bound_of(session.state, query, answer)
         if bound is None or abs(bound - due) > 2 * session.real(1):
             raise _Broken("the error bound does not follow", sequence)
@@ -797,7 +804,7 @@ class Replaying:
         expected = self._expected(measured, due.expected, sequence)
         terms = RoundTerms(RoundNoise(noise.kind, scale), measured.price)
         told = replace(due, terms=terms, expected=expected)
-        return session.released(query, told, release.units.astype(np.int64, copy=False))
+        return session.apply(query, told, release.units.astype(np.int64, copy=False))
 
 
 def _part(plan: SessionPlan, paid: Amounts) -> float:

@@ -9,12 +9,11 @@ paid, and what was expected is the answer; if they are far they are measured. Th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
-from app.constructions.dumps import Dump
-from app.curator.certificates import Certificate, Certificates, whole_counts
+from app.curator.certificates import Certificate, whole_counts
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.evidence import Evidence, EvidenceMechanism
 from app.curator.mechanisms import (
@@ -24,7 +23,6 @@ from app.curator.mechanisms import (
     Measured,
     RoundNoise,
     RoundTerms,
-    State,
     Units,
     Wish,
 )
@@ -42,13 +40,6 @@ from app.spaces.questions import Cells, Question, Sum
 from app.spaces.tensor import FloatArray
 
 
-@dataclass(eq=False)
-class _Known(Evidence):
-    """What a contract session knows: certificates beside the evidence."""
-
-    certificates: Certificates = field(default_factory=Certificates)
-
-
 class ContractMechanism(EvidenceMechanism):
     """Answers from evidence with a bound that tests keep.
 
@@ -64,13 +55,6 @@ class ContractMechanism(EvidenceMechanism):
         price = Amounts(self._contract.cost_per_update)
         self._terms = RoundTerms(RoundNoise("gaussian", self._contract.measured_scale), price)
 
-    def start(self, dump: Dump | None = None) -> State:
-        """Nothing is certain yet."""
-        state = super().start(dump)
-        known: Evidence = state.hypothesis
-        state.hypothesis = _Known(known.residuals, known.left)
-        return state
-
     def admit(self, query: Query) -> None:
         """Refuse also what has too many cells to be tested, and weights that had to be rounded."""
         if isinstance(query, CompiledStatistic):
@@ -85,26 +69,25 @@ class ContractMechanism(EvidenceMechanism):
         if not query.is_zero and query.question.cells > MOST_TESTED:
             raise InvalidQuery(f"a contract session tests at most {MOST_TESTED:,} cells at a time: name fewer")
 
-    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
+    def decide(self, state: Evidence, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
         """An answer that is certain enough, else a test.
 
         Raises:
             UpdatesExhausted: when none is left for a hit, and nothing is certain of the question.
             PlanInfeasible: when a width is asked for, or nothing at all is known of the table.
         """
-        known: _Known = state.hypothesis
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", 0.0)
         if wish.within is not None:
             raise PlanInfeasible("what a contract session keeps follows from its plan: leave within out")
-        if not known.residuals.total.estimable:
+        if not state.residuals.total.estimable:
             raise PlanInfeasible("the session's share pays for nothing: open one with a larger share")
         question = query.question
         values = self._expected(state, question)
         free = self._certain(state, query, values, leaning)
         if free is not None:
             return self._told(state, query, free, wish)
-        if state.updates >= self._contract.max_updates or self._terms.price.renyi > known.left.renyi:
+        if state.updates >= self._contract.max_updates or self._terms.price.renyi > state.left.renyi:
             bound = self._bound(state, query, query.selected(values))
             if math.isfinite(bound):
                 return self._told(state, query, values, wish)
@@ -125,17 +108,16 @@ class ContractMechanism(EvidenceMechanism):
             wish=wish,
         )
 
-    def missed(self, state: State, query: Query, due: Due) -> Answer:
-        """What was expected: that is near enough, as is by now certain."""
+    def apply(self, state: Evidence, query: Query, due: Due, units: Units | None) -> Answer:
+        """The answer from all evidence, a fresh measurement among that; of a miss what was expected: that is near
+        enough, as is by now certain.
+        """
         assert isinstance(due, MarginalTest)
-        question = query.question
-        certificate = self._passed(state, question, due.counts)
-        values = self._held(certificate, question, self._expected(state, question))
-        return replace(self._told(state, query, values, due.wish, certificate), tested=due.counts)
-
-    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
-        """The answer from all evidence, the fresh measurement among that."""
-        assert isinstance(due, MarginalTest)
+        if units is None:
+            question = query.question
+            certificate = self._passed(state, question, due.counts)
+            values = self._held(certificate, question, self._expected(state, question))
+            return replace(self._told(state, query, values, due.wish, certificate), tested=due.counts)
         release = Measurement(TableStrategy.of(due.marginal), noise_of(due.terms.noise), units)
         measured = Measured(release, due.terms.price, due.expected)
         bought = self._learn(state, query, measured)
@@ -143,17 +125,15 @@ class ContractMechanism(EvidenceMechanism):
         self._certify(state, measured)
         return replace(answer, error_bound=self.bound_of(state, query, answer))
 
-    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
+    def learn(self, state: Evidence, query: Query, answer: Answer) -> None:
         """Take in a first answer, what was measured for it, or the counts that a test found near."""
-        super().recall(state, query, measured, tested)
-        if measured is not None:
-            self._certify(state, measured)
-        if tested is not None:
-            question = query.question
-            known: _Known = state.hypothesis
-            known.certificates.add(self._passed(state, question, tested))
+        super().learn(state, query, answer)
+        if answer.measured is not None:
+            self._certify(state, answer.measured)
+        if answer.tested is not None:
+            state.certificates.add(self._passed(state, query.question, answer.tested))
 
-    def bound_of(self, state: State, query: Query, answer: Answer) -> float:
+    def bound_of(self, state: Evidence, query: Query, answer: Answer) -> float:
         """What an answer keeps, whose values, measurement and tested counts are these, as the state has it now: a miss
         is not taken in yet, a measurement is.
         """
@@ -167,43 +147,41 @@ class ContractMechanism(EvidenceMechanism):
 
     # ------------------------------------------------------------------ within
 
-    def _expected(self, state: State, question: Question) -> FloatArray:
+    def _expected(self, state: Evidence, question: Question) -> FloatArray:
         """The values that evidence makes of a question."""
         return self._policy(state).value(question, None)
 
-    def _passed(self, state: State, question: Question, counts: Units) -> Certificate:
+    def _passed(self, state: Evidence, question: Question, counts: Units) -> Certificate:
         """What a miss tells."""
         marginal = question.apart(self._space.shape)
-        made = len(state.hypothesis.residuals.measurements)
+        made = len(state.residuals.measurements)
         return Certificate(marginal, counts.reshape(marginal.shape), self._contract.gap, math.inf, made, tested=True)
 
-    def _certify(self, state: State, measured: Measured) -> None:
+    def _certify(self, state: Evidence, measured: Measured) -> None:
         """Keep what a measurement tells."""
-        known: _Known = state.hypothesis
-        measurement, made = counts_of(measured.table), len(known.residuals.measurements)
+        measurement, made = counts_of(measured.table), len(state.residuals.measurements)
         gap, each = (
             self._contract.noise_gap(measurement.marginal.cells),
             self._contract.reach(measurement.marginal.cells),
         )
-        known.certificates.add(Certificate(measurement.marginal, measurement.units, gap, each, made, tested=False))
+        state.certificates.add(Certificate(measurement.marginal, measurement.units, gap, each, made, tested=False))
 
     def _held(self, certificate: Certificate, question: Question, values: FloatArray) -> FloatArray:
         """Values no farther from what was tested than answers may drift."""
         centre, drift = certificate.centre(question), self._contract.drift
         return np.clip(values, centre - drift, centre + drift)
 
-    def _certain(self, state: State, query: Query, values: FloatArray, leaning: float) -> FloatArray | None:
+    def _certain(self, state: Evidence, query: Query, values: FloatArray, leaning: float) -> FloatArray | None:
         """The values of a question of which enough is certain; None where it is to be tested.
 
         What was tested since the last measurement is not tested again. What was tested or measured before serves as
         long as present values have not drifted too far from it.
         """
-        known: _Known = state.hypothesis
         question = query.question
-        made, total = len(known.residuals.measurements), self._opening.dataset.records
+        made, total = len(state.residuals.measurements), self._opening.dataset.records
         allowed = self._contract.drift + _spread(question, total) * self._contract.gap
         drifted: FloatArray | None = None
-        for each in known.certificates.covering(question):
+        for each in state.certificates.covering(question):
             if each.tested and each.made == made:
                 return self._held(each, question, values)
             if drifted is None:
@@ -212,11 +190,10 @@ class ContractMechanism(EvidenceMechanism):
                     drifted = values
         return drifted
 
-    def _bound(self, state: State, query: Query, values: FloatArray, passed: Certificate | None = None) -> float:
+    def _bound(self, state: Evidence, query: Query, values: FloatArray, passed: Certificate | None = None) -> float:
         """The least that certificates tell of how far values are off; infinite where none covers the question."""
-        known: _Known = state.hypothesis
         question, found = query.question, math.inf
-        for each in [*known.certificates.covering(question), *(() if passed is None else (passed,))]:
+        for each in [*state.certificates.covering(question), *(() if passed is None else (passed,))]:
             apart = np.abs(values - query.selected(each.centre(question))).max()
             found = min(found, each.radius(question, self._opening.dataset.records) + float(apart))
         return self._up(found)
@@ -240,7 +217,7 @@ class ContractMechanism(EvidenceMechanism):
         return math.ldexp(math.ceil(math.ldexp(bound, self._plan.answer_bits)) + 1, -self._plan.answer_bits)
 
     def _told(
-        self, state: State, query: Query, values: FloatArray, wish: Wish, passed: Certificate | None = None
+        self, state: Evidence, query: Query, values: FloatArray, wish: Wish, passed: Certificate | None = None
     ) -> Answer:
         """An answer with these values of a question, and its bound."""
         units = self._grid(query.selected(values))

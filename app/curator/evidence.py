@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from app.constructions.base import Hypothesis
-from app.constructions.dumps import Dump
+from app.curator.certificates import Certificates
 from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms import (
     GREATEST_ANSWER,
@@ -25,18 +24,16 @@ from app.curator.mechanisms import (
     Due,
     Measure,
     Measured,
+    PayingState,
     RoundNoise,
     RoundTerms,
     Source,
-    State,
     Units,
     Wish,
 )
 from app.curator.opening import Opening
-from app.curator.planners.table import TablePlan, means_of, residuals_of
+from app.curator.planners.table import TablePlan, held_bytes, means_of, residuals_of
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
-from app.curator.workloads import values_bytes
-from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import Counts, counts_of, pieces_of
@@ -45,7 +42,6 @@ from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
 from app.measurements.strategy import Strategy
 from app.policies.statistics import MOST_CELLS, Statistic, Statistics
 from app.policies.table import Bought, OutOfReach, Policy, Prediction, Wanted
-from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.linear import CompiledDense, CompiledSparse
 from app.spaces.queries.statistic import CompiledStatistic
@@ -63,17 +59,16 @@ NO_TABLE = (
 )
 #: About what a measured cell takes in memory: its value, in residuals and in fits.
 _CELL_BYTES = 64
-_OWN_BYTES = 56 << 20
 #: What multipliers of a strategy may add to the bits of its sums.
 _SPARE_BITS = 5
 
 
 @dataclass(eq=False)
-class Evidence:
-    """What a session knows: measurements, and what is left to pay with."""
+class Evidence(PayingState):
+    """What a session knows: measurements, and what tests and measurements made certain where it has a contract."""
 
     residuals: Residuals
-    left: Amounts
+    certificates: Certificates = field(default_factory=Certificates)
     policy: Policy | None = None
     #: What was measured of moments of numbers, as counts are in ``residuals``.
     moments: dict[Moment, Residuals] = field(default_factory=dict)
@@ -91,7 +86,7 @@ class Evidence:
             known.add(measurement)
 
 
-class EvidenceMechanism(RecordedMechanism):
+class EvidenceMechanism(RecordedMechanism[Evidence]):
     """Answers from evidence.
 
     Args:
@@ -105,20 +100,19 @@ class EvidenceMechanism(RecordedMechanism):
 
     # ------------------------------------------------------------------ the state
 
-    def start(self, dump: Dump | None = None) -> State:
+    def start(self) -> Evidence:
         """Nothing is measured yet, and the whole share is left."""
-        return State(Evidence(residuals_of(self._space, self._opening.dataset.records), self._plan.holds))
+        return Evidence(self._plan.holds, residuals_of(self._space, self._opening.dataset.records))
 
-    def pin(self, state: State, measured: Measured) -> None:
+    def pin(self, state: Evidence, measured: Measured) -> None:
         """Take in what was measured before the first question: by others before the opening, then at the opening, which
         has a price.
         """
-        known: Evidence = state.hypothesis
         measured.table.strategy.check(self._space)
-        known.left = known.left.minus(measured.price)
-        known.learn(measured.table)
+        state.left = state.left.minus(measured.price)
+        state.learn(measured.table)
 
-    def purchases(self, state: State) -> Sequence[Purchase[Strategy]]:
+    def purchases(self, state: Evidence) -> Sequence[Purchase[Strategy]]:
         """What is to be measured at the opening, given what others measured, each with its price.
 
         Raises:
@@ -149,20 +143,19 @@ class EvidenceMechanism(RecordedMechanism):
         if not counts.is_zero:
             check_told(counts.question.cells)
 
-    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
+    def decide(self, state: Evidence, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
         """An estimate where that is good enough or nothing can be paid, else a measurement.
 
         Raises:
             PlanInfeasible: when what is wished cannot be had; nothing was drawn.
         """
-        known: Evidence = state.hypothesis
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
         if isinstance(query, CompiledStatistic):
             return self._decide_statistic(state, query, self._wished(wish), leaning)
         question = query.question
         policy, wish = self._policy(state), self._wished(wish)
-        left = known.left.renyi if known.left.pure is None else known.left.pure
+        left = state.left.renyi if state.left.pure is None else state.left.pure
         try:
             prediction, wanted = policy.decide(
                 question, float(left), wish.within, wish.probability, leaning, wish.adaptive
@@ -171,15 +164,16 @@ class EvidenceMechanism(RecordedMechanism):
             raise self._refusal(error) from None
         if wanted is not None:
             terms = self._terms_of(wanted)
-            if terms.price.within(known.left) == terms.price and wanted.strategy.cells <= MOST_COUNTED:
+            if terms.price.within(state.left) == terms.price and wanted.strategy.cells <= MOST_COUNTED:
                 expected = self._grid(prediction.values.reshape(-1)), self._unit(prediction.standard_error)
                 return Measure(terms, None, wanted.strategy, expected, wish)
         return self._answer(state, query, wish, "estimate")
 
-    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
+    def apply(self, state: Evidence, query: Query, due: Due, units: Units | None) -> Answer:
         """The answer from all evidence, what was released for it among that."""
         assert isinstance(due, Measure)
         assert isinstance(due.strategy, TableStrategy)
+        assert units is not None
         measured = Measured(Measurement(due.strategy, noise_of(due.terms.noise), units), due.terms.price, due.expected)
         if isinstance(query, CompiledStatistic):
             self._learn_statistic(state, query, measured)
@@ -187,20 +181,20 @@ class EvidenceMechanism(RecordedMechanism):
         bought = self._learn(state, query, measured)
         return self._answer(state, query, due.wish, "measurement", bought, measured)
 
-    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
+    def learn(self, state: Evidence, query: Query, answer: Answer) -> None:
         """Take in a first answer and what was measured for it."""
         if query.is_zero:
             return
         if isinstance(query, CompiledStatistic):
-            self._learn_statistic(state, query, measured)
-        elif measured is None:
+            self._learn_statistic(state, query, answer.measured)
+        elif answer.measured is None:
             self._policy(state).record(query.question, None)
         else:
-            self._learn(state, query, measured)
+            self._learn(state, query, answer.measured)
 
     # ------------------------------------------------------------------ what is known
 
-    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Estimates:
+    def accuracy(self, state: Evidence, query: Query, units: Units, wish: Wish) -> Estimates:
         """How well values that were given before are known by now."""
         if isinstance(query, CompiledStatistic) and not query.base.is_zero:
             given = np.where(units == NO_VALUE, np.nan, np.ldexp(units.astype(np.float64), -query.answer_bits))
@@ -217,9 +211,9 @@ class EvidenceMechanism(RecordedMechanism):
 
     def nbytes(self, updates: int) -> int:
         """About what measurements and fits take, kept within limits of their own, and every declared value."""
-        return _OWN_BYTES + values_bytes(self._space)
+        return held_bytes(self._space)
 
-    def working_bytes(self, state: State, query: Query) -> int:
+    def working_bytes(self, state: Evidence, query: Query) -> int:
         """What counting and drawing the cells of one question take, and what is made of them."""
         if query.is_zero:
             return 0
@@ -238,18 +232,13 @@ class EvidenceMechanism(RecordedMechanism):
         fitted = self._policy(state).working_bytes(question)
         return (whole if self._space.cells <= MOST_COUNTS else 0) + _CELL_BYTES * cells + fitted
 
-    def export(self, state: State) -> Hypothesis:
-        """Nothing."""
-        raise InvalidRequest(NO_TABLE)
-
     # ------------------------------------------------------------------ within
 
-    def _policy(self, state: State) -> Policy:
-        known: Evidence = state.hypothesis
-        if known.policy is None:
+    def _policy(self, state: Evidence) -> Policy:
+        if state.policy is None:
             means = means_of(self._opening.dataset, self._opening.request)
-            known.policy = Policy(known.residuals, means)
-        return known.policy
+            state.policy = Policy(state.residuals, means)
+        return state.policy
 
     def _refusal(self, error: OutOfReach) -> PlanInfeasible:
         return out_of_reach(error, self._plan)
@@ -258,21 +247,20 @@ class EvidenceMechanism(RecordedMechanism):
         noise = RoundNoise(wanted.noise.kind, Fraction(wanted.noise.scale))
         return RoundTerms(noise, self._opening.dataset.purchase(wanted.strategy, wanted.noise).price)
 
-    def _learn(self, state: State, query: Query, measured: Measured) -> Bought:
-        known: Evidence = state.hypothesis
+    def _learn(self, state: Evidence, query: Query, measured: Measured) -> Bought:
         question = query.question
         assert measured.expected is not None
         units, error = measured.expected
         values = np.ldexp(units.astype(np.float64), -self._plan.answer_bits).reshape(question.shape)
         expected = Prediction(values, math.ldexp(error, -self._plan.answer_bits))
         bought = Bought(expected, counts_of(measured.table))
-        known.left = known.left.minus(measured.price)
+        state.left = state.left.minus(measured.price)
         self._policy(state).record(question, bought)
         return bought
 
     def _answer(
         self,
-        state: State,
+        state: Evidence,
         query: Query,
         wish: Wish,
         source: Any,
@@ -301,12 +289,11 @@ class EvidenceMechanism(RecordedMechanism):
                 "smaller capacity, or a coarser grid"
             )
 
-    def _statistics(self, state: State) -> Statistics:
-        return Statistics(self._policy(state), state.hypothesis.moments)
+    def _statistics(self, state: Evidence) -> Statistics:
+        return Statistics(self._policy(state), state.moments)
 
-    def _decide_statistic(self, state: State, query: CompiledStatistic, wish: Wish, leaning: float) -> Answer | Due:
+    def _decide_statistic(self, state: Evidence, query: CompiledStatistic, wish: Wish, leaning: float) -> Answer | Due:
         """An estimate where that is good enough or nothing can be paid, else a measurement of what it follows from."""
-        known: Evidence = state.hypothesis
         if query.base.is_zero:
             return Answer(np.full(query.numbers, NO_VALUE), "estimate", None)
         if wish.within is not None and query.kind == "quantile":
@@ -314,7 +301,7 @@ class EvidenceMechanism(RecordedMechanism):
                 "within: how wide the interval of a quantile is depends on how many records are near it, which nobody "
                 "knows before: leave it out, and see the interval of the answer"
             )
-        left = known.left.renyi if known.left.pure is None else known.left.pure
+        left = state.left.renyi if state.left.pure is None else state.left.pure
         asked, statistics = Statistic.of_query(query), self._statistics(state)
         if wish.within is not None and query.kind != "sum" and not statistics.begun:
             raise PlanInfeasible(
@@ -328,7 +315,7 @@ class EvidenceMechanism(RecordedMechanism):
         strategy = None if wanted is None else wanted.strategy
         if wanted and strategy and strategy.cells <= MOST_COUNTED and strategy.is_exact(self._space.capacity):
             terms = self._terms_of(wanted)
-            if terms.price.within(known.left) == terms.price:
+            if terms.price.within(state.left) == terms.price:
                 return Measure(terms, None, strategy, None, wish)
         if not statistics.begun:
             raise PlanInfeasible(
@@ -336,18 +323,17 @@ class EvidenceMechanism(RecordedMechanism):
             )
         return self._answer_statistic(state, query, wish, "estimate")
 
-    def _learn_statistic(self, state: State, query: CompiledStatistic, measured: Measured | None) -> None:
+    def _learn_statistic(self, state: Evidence, query: CompiledStatistic, measured: Measured | None) -> None:
         """Take in a statistic that was answered, and what was measured for it."""
-        known: Evidence = state.hypothesis
         if query.base.is_zero:
             return
         self._policy(state).note(query.base.question, paid=measured is not None)
         if measured is not None:
-            known.left = known.left.minus(measured.price)
-            known.learn(measured.table)
+            state.left = state.left.minus(measured.price)
+            state.learn(measured.table)
 
     def _answer_statistic(
-        self, state: State, query: CompiledStatistic, wish: Wish, source: Source, measured: Measured | None = None
+        self, state: Evidence, query: CompiledStatistic, wish: Wish, source: Source, measured: Measured | None = None
     ) -> Answer:
         found = self._shown_statistic(state, query, wish)
         # What is far beyond all data is cut before it is put on a grid.
@@ -358,7 +344,7 @@ class EvidenceMechanism(RecordedMechanism):
         return Answer(units, source, None, accuracy=found, measured=measured)
 
     def _shown_statistic(
-        self, state: State, query: CompiledStatistic, wish: Wish, given: FloatArray | None = None
+        self, state: Evidence, query: CompiledStatistic, wish: Wish, given: FloatArray | None = None
     ) -> Estimates:
         """The values of a statistic and how well they are known."""
         asked = Statistic.of_query(query)

@@ -18,25 +18,22 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy.special import chdtri
 
-from app.constructions.base import Hypothesis
-from app.constructions.dumps import Dump
 from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms import (
     Answer,
     Due,
     Measure,
     Measured,
+    PayingState,
     RoundNoise,
     RoundTerms,
     Source,
-    State,
     Units,
     Wish,
 )
 from app.curator.opening import Opening
 from app.curator.planners.graph import GraphPlan
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
-from app.declarations.errors import InvalidRequest
 from app.estimation.flips import flips_quantile
 from app.estimation.graphs.cut_posterior import MOST_KEPT
 from app.estimation.graphs.cuts import CutQuestion
@@ -98,12 +95,11 @@ class _Cells:
 
 
 @dataclass(eq=False)
-class GraphEvidence:
+class GraphEvidence(PayingState):
     """What a session knows: what is left to pay with, what was measured before the first question, with the noise of
     each measurement of cells, the noises of all numbers that were asked for, and the policy.
     """
 
-    left: Amounts
     learnt: Learnt = field(default_factory=Learnt)
     noises: list[Noise | BitFlips] = field(default_factory=list)
     #: Of each number that was measured by itself the noises that it was measured with, in that order.
@@ -116,7 +112,7 @@ class GraphEvidence:
             self.drawn[name] = (*self.drawn.get(name, ()), noise)
 
 
-class GraphMechanism(RecordedMechanism):
+class GraphMechanism(RecordedMechanism[GraphEvidence]):
     """Answers from evidence of a graph or a matrix.
 
     Args:
@@ -128,6 +124,8 @@ class GraphMechanism(RecordedMechanism):
         assert isinstance(opening.plan, GraphPlan)
         self._plan, space = opening.plan, self._space
         self._edges = Edges.of(space)
+        # What one takes that weighs every node.
+        self.asking_bytes = _ASKED_BYTES * sum(self._edges.shape)
         # Entries are these numbers and multiples of these from 0 to 1.
         self._floor, self._span = 0.0, 1.0
         if isinstance(space, MatrixSpace):
@@ -135,40 +133,40 @@ class GraphMechanism(RecordedMechanism):
 
     # ------------------------------------------------------------------ the state
 
-    def start(self, dump: Dump | None = None) -> State:
+    def start(self) -> GraphEvidence:
         """Nothing is measured yet, and the whole share is left."""
-        return State(GraphEvidence(self._plan.holds))
+        return GraphEvidence(self._plan.holds)
 
-    def pin(self, state: State, measured: Measured) -> None:
+    def pin(self, state: GraphEvidence, measured: Measured) -> None:
         """Take in what was measured before the first question: by others before the opening, then at the opening, which
         has a price.
 
         Raises:
             ValueError: when it is of another data set.
         """
-        known, release = _evidence(state), measured.release
+        release = measured.release
         release.strategy.check(self._space)
         if isinstance(release.strategy, Degrees):
             rows, columns = release.strategy.sides(release.values)
             n, m = self._edges.shape
             sums = ((rows - self._floor * m) / self._span, (columns - self._floor * n) / self._span)
-            known.learnt.degrees.append((*sums, release.variance / self._span**2))
+            state.learnt.degrees.append((*sums, release.variance / self._span**2))
         elif isinstance(release.strategy, Edges):
             matrix = release.strategy.matrix((release.values - self._floor) / self._span).astype(np.float32)
-            known.learnt.edges.append((matrix, release.variance / self._span**2))
-            known.noises.append(release.noise)
+            state.learnt.edges.append((matrix, release.variance / self._span**2))
+            state.noises.append(release.noise)
         elif isinstance(release.strategy, Asked):
             query = release.strategy.query(self._space)
             values = self._cells(query, release.values)
             variance, names = release.variance / self._span**2, self._names(query)
-            known.learnt.asked.append((self._learnt(query), names, values, variance))
-            known.note(names, release.added)
+            state.learnt.asked.append((self._learnt(query), names, values, variance))
+            state.note(names, release.added)
         # Products with weights that were chosen by the data's noise are left to their release.
-        known.left = known.left.minus(measured.price)
+        state.left = state.left.minus(measured.price)
 
-    def purchases(self, state: State) -> Sequence[Purchase[Strategy]]:
+    def purchases(self, state: GraphEvidence) -> Sequence[Purchase[Strategy]]:
         """What is to be measured at the opening, given what others measured, each with its price."""
-        learnt = _evidence(state).learnt
+        learnt = state.learnt
         found: list[Purchase[Strategy]] = []
         for buy in self._plan.buys:
             known = [noise for _, _, noise in learnt.degrees]
@@ -196,7 +194,7 @@ class GraphMechanism(RecordedMechanism):
 
     # ------------------------------------------------------------------ answers
 
-    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
+    def decide(self, state: GraphEvidence, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
         """An estimate where that is good enough or nothing can be paid, else a measurement.
 
         Raises:
@@ -204,7 +202,7 @@ class GraphMechanism(RecordedMechanism):
         """
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
-        policy, wish, left = self._policy(state), self._wished(wish), _evidence(state).left
+        policy, wish, left = self._policy(state), self._wished(wish), state.left
         parts = self._parts(query)
         due: Measure | None
         if wish.within is not None:
@@ -221,28 +219,29 @@ class GraphMechanism(RecordedMechanism):
             )
         return self._answer(state, query, wish, "estimate")
 
-    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
+    def apply(self, state: GraphEvidence, query: Query, due: Due, units: Units | None) -> Answer:
         """The answer from all evidence, what was released for it among that."""
         assert isinstance(due, Measure)
         assert isinstance(due.strategy, Asked)
+        assert units is not None
         noise = noise_of(due.terms.noise, self._bits)
         measured = Measured(Measurement(due.strategy, noise, units), due.terms.price, due.expected)
         self._learn(state, query, measured)
         return self._answer(state, query, due.wish, "measurement", measured)
 
-    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
+    def learn(self, state: GraphEvidence, query: Query, answer: Answer) -> None:
         """Take in a first answer and what was measured for it."""
         if query.is_zero:
             return
-        if measured is not None:
-            self._learn(state, query, measured)
+        if answer.measured is not None:
+            self._learn(state, query, answer.measured)
             return
         parts = self._parts(query)
         self._policy(state).note(parts[0] if len(parts) == 1 else None)
 
     # ------------------------------------------------------------------ what is known
 
-    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Estimates:
+    def accuracy(self, state: GraphEvidence, query: Query, units: Units, wish: Wish) -> Estimates:
         """How well values that were given before are known by now."""
         given = self._real(units)
         if query.is_zero:
@@ -258,12 +257,7 @@ class GraphMechanism(RecordedMechanism):
         cells = 8 * math.prod(self._edges.shape) if measured else 0
         return _OWN_BYTES + _NODE_BYTES * sum(self._edges.shape) + self._kept_bytes(updates) + cells
 
-    @property
-    def asking_bytes(self) -> int:
-        """What a question that weighs every node takes."""
-        return _ASKED_BYTES * sum(self._edges.shape)
-
-    def working_bytes(self, state: State, query: Query) -> int:
+    def working_bytes(self, state: GraphEvidence, query: Query) -> int:
         """What a question and new room for what is kept take for a while."""
         weighed = sum(self._edges.shape)
         if isinstance(query, CompiledProduct) and not query.grid_bits:
@@ -277,10 +271,6 @@ class GraphMechanism(RecordedMechanism):
         )
         return _ASKED_BYTES * (weighed + query.numbers) + policy.working_bytes(weighed) + many
 
-    def export(self, state: State) -> Hypothesis:
-        """Nothing."""
-        raise InvalidRequest(NO_GRAPH)
-
     # ------------------------------------------------------------------ within
 
     def _kept_bytes(self, updates: int) -> int:
@@ -289,14 +279,13 @@ class GraphMechanism(RecordedMechanism):
         sets = 3 * self._edges.shape[0] if self._edges.kind == "pairs" else sum(self._edges.shape)
         return _PAIR_BYTES * kept**2 + kept * sets // 4
 
-    def _policy(self, state: State) -> GraphPolicy:
-        known = _evidence(state)
-        if known.policy is None:
+    def _policy(self, state: GraphEvidence) -> GraphPolicy:
+        if state.policy is None:
             plan = self._plan
             questions = plan.max_queries if plan.declared else None
             means = GraphMeans(plan.mode, questions)
-            known.policy = GraphPolicy(self._edges.kind, self._edges.shape, means, known.learnt)
-        return known.policy
+            state.policy = GraphPolicy(self._edges.kind, self._edges.shape, means, state.learnt)
+        return state.policy
 
     def _parts(self, query: Query) -> list[CutQuestion]:
         """The cuts that a query asks for, in the order of its numbers; none of degrees."""
@@ -353,14 +342,14 @@ class GraphMechanism(RecordedMechanism):
             return None
         return self._due(query, noise, prediction, wish, left)
 
-    def _accurate(self, state: State, query: Query, wish: Wish) -> Measure | None:
+    def _accurate(self, state: GraphEvidence, query: Query, wish: Wish) -> Measure | None:
         """Accuracy first: the least that gets every unbiased interval within what is wished; None where they are.
 
         Raises:
             PlanInfeasible: where that cannot be paid.
         """
         assert wish.within is not None
-        known, policy, within = _evidence(state), self._policy(state), wish.within
+        policy, within = self._policy(state), wish.within
         reaches = self._reaches(state, query, wish)
         if self._is_estimable(policy, query, self._parts(query)):
             # What is bound to lie within the interval that is wished takes no measurement to be told.
@@ -368,17 +357,17 @@ class GraphMechanism(RecordedMechanism):
             reaches = reaches[np.flatnonzero(self._span * (high - low) > 2 * within)]
         if bool((reaches <= within).all()):
             return None
-        names, left = self._names(query), known.left
+        names, left = self._names(query), state.left
         variances = self._variances(policy, query)
         # Numbers are alike that were measured alike; of one that was chosen by what it was measured with only new noise
         # counts.
         alike = {
-            ((), None) if wish.adaptive else (known.drawn.get(n, ()), v) for n, v in zip(names, variances, strict=True)
+            ((), None) if wish.adaptive else (state.drawn.get(n, ()), v) for n, v in zip(names, variances, strict=True)
         }
         confidence = wish.probability
         if wish.adaptive:
             # What is measured is one look more.
-            looks = 1 + max(len(known.drawn.get(name, ())) for name in names)
+            looks = 1 + max(len(state.drawn.get(name, ())) for name in names)
             confidence = 1 - of_looks((1 - OLD_PART) * (1 - wish.probability), looks)
 
         def meets(noise: Noise) -> bool:
@@ -408,11 +397,11 @@ class GraphMechanism(RecordedMechanism):
         parts = self._parts(query)
         return policy.predicted(parts[0]) if len(parts) == 1 else None
 
-    def _learn(self, state: State, query: Query, measured: Measured) -> None:
-        known, release = _evidence(state), measured.release.of(Asked)
+    def _learn(self, state: GraphEvidence, query: Query, measured: Measured) -> None:
+        release = measured.release.of(Asked)
         policy, parts, names = self._policy(state), self._parts(query), self._names(query)
-        known.left = known.left.minus(measured.price)
-        known.note(names, release.added)
+        state.left = state.left.minus(measured.price)
+        state.note(names, release.added)
         values, variance = self._cells(query, release.values), release.variance / self._span**2
         if measured.expected is None:
             policy.record_all(self._learnt(query), names, values, variance)
@@ -450,14 +439,14 @@ class GraphMechanism(RecordedMechanism):
         return [None if variance is None else self._span**2 * variance for variance in found]
 
     def _answer(
-        self, state: State, query: Query, wish: Wish, source: Source, measured: Measured | None = None
+        self, state: GraphEvidence, query: Query, wish: Wish, source: Source, measured: Measured | None = None
     ) -> Answer:
         shown = self._shown(state, query)
         values = self._told(query, np.array([each.value for each in shown]))
         accuracy = self._accuracy(state, query, shown, values, wish, measured)
         return Answer(self._grid(values), source, None, accuracy=accuracy, measured=measured)
 
-    def _shown(self, state: State, query: Query) -> list[Shown]:
+    def _shown(self, state: GraphEvidence, query: Query) -> list[Shown]:
         policy, names = self._policy(state), self._names(query)
         if not self._is_modelled(self._parts(query)):
             bounds = np.stack(self._bounds(query), axis=1).tolist()
@@ -466,7 +455,7 @@ class GraphMechanism(RecordedMechanism):
 
     def _accuracy(
         self,
-        state: State,
+        state: GraphEvidence,
         query: Query,
         shown: list[Shown],
         values: FloatArray,
@@ -498,7 +487,12 @@ class GraphMechanism(RecordedMechanism):
         )
 
     def _reaches(
-        self, state: State, query: Query, wish: Wish, shown: Sequence[Shown] = (), measured: Measured | None = None
+        self,
+        state: GraphEvidence,
+        query: Query,
+        wish: Wish,
+        shown: Sequence[Shown] = (),
+        measured: Measured | None = None,
     ) -> FloatArray:
         """How far the noise of the unbiased value of each number reaches, in counts; infinite where there is none.
 
@@ -506,7 +500,7 @@ class GraphMechanism(RecordedMechanism):
         an equal part of what may be missed. Where edges were measured it may be any cut. ``shown`` is what is shown, if
         that is known already, and ``measured`` what was measured for this very answer.
         """
-        known, policy = _evidence(state), self._policy(state)
+        policy = self._policy(state)
         names, variances = self._names(query), self._variances(policy, query)
         parts: Sequence[CutQuestion | None] = (
             self._parts(query) if self._is_modelled(self._parts(query)) else [None] * len(names)
@@ -517,15 +511,15 @@ class GraphMechanism(RecordedMechanism):
         for place, (name, part, variance) in enumerate(zip(names, parts, variances, strict=True)):
             if variance is None:
                 continue
-            drawn, cells = known.drawn.get(name, ()), _Cells()
+            drawn, cells = state.drawn.get(name, ()), _Cells()
             if policy.edges is not None and part is not None and part.square > 0:
                 left = policy.edges.of(part)[1] / (policy.edges.variance * part.square)
                 cells = _Cells(max(1, math.floor(part.square + SLACK)), part.few, round(left, 3))
             if (drawn, cells) not in deviations:
                 missed = 1 - wish.probability
                 if wish.adaptive:
-                    missed = self._missed(known, drawn, wish, fresh=measured is not None)
-                deviations[drawn, cells] = self._deviations(known, drawn, cells, missed, together=wish.adaptive)
+                    missed = self._missed(state, drawn, wish, fresh=measured is not None)
+                deviations[drawn, cells] = self._deviations(state, drawn, cells, missed, together=wish.adaptive)
             found[place] = deviations[drawn, cells] * math.sqrt(variance)
         if wish.adaptive and policy.edges is not None and self._is_modelled(self._parts(query)):
             # Who picks a cut by the noise of edges finds one that errs by far more than a cut does. What is known of
@@ -541,15 +535,15 @@ class GraphMechanism(RecordedMechanism):
         return found
 
     @staticmethod
-    def _missed(known: GraphEvidence, drawn: Sequence[Noise], wish: Wish, *, fresh: bool) -> float:
+    def _missed(state: GraphEvidence, drawn: Sequence[Noise], wish: Wish, *, fresh: bool) -> float:
         """What the interval of a number may miss by what was released, where that may have chosen the question: less
         where there is fresh noise, which may miss the rest."""
         missed = of_looks(1 - wish.probability, len(drawn))
-        return (missed * OLD_PART if fresh else missed) / max(1, len(known.drawn))
+        return (missed * OLD_PART if fresh else missed) / max(1, len(state.drawn))
 
     @staticmethod
     def _deviations(
-        known: GraphEvidence, drawn: Sequence[Noise], cells: _Cells, missed: float, *, together: bool
+        state: GraphEvidence, drawn: Sequence[Noise], cells: _Cells, missed: float, *, together: bool
     ) -> float:
         """How many standard deviations the error of a number reaches that was measured with some noises, and is a sum
         of some measured cells; ``together`` for whatever weights the noises have."""
@@ -559,7 +553,7 @@ class GraphMechanism(RecordedMechanism):
         elif drawn:
             found = quantile(_terms(drawn), 1 - missed)
         if cells.many:
-            noises = [noise for noise in known.noises if isinstance(noise, Noise)]
+            noises = [noise for noise in state.noises if isinstance(noise, Noise)]
             if noises:
                 # What degrees change has the same part of each cell's error in it, and beside it many small ones.
                 terms = _terms(noises, np.array(cells.weights or [1.0]), 1 if cells.weights else cells.many)
@@ -567,14 +561,14 @@ class GraphMechanism(RecordedMechanism):
                 if rest > 0:
                     terms.append(Term.of(_smooth(rest), np.ones(1)))
                 found = max(found, quantile(terms, 1 - missed))
-            flips = [noise for noise in known.noises if isinstance(noise, BitFlips)]
+            flips = [noise for noise in state.noises if isinstance(noise, BitFlips)]
             told = [flips_quantile(noise, cells.many, 1 - missed, cells.left, cells.weights) for noise in flips]
             found = max([found, *told])
         return found
 
     def _fresh(
         self,
-        state: State,
+        state: GraphEvidence,
         query: Query,
         wish: Wish,
         measured: Measured,
@@ -582,9 +576,9 @@ class GraphMechanism(RecordedMechanism):
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Values, errors and reaches of a measurement alone that was made for the question, whose noise nobody chose it
         by, where that is narrower than all that is known together."""
-        known, release = _evidence(state), measured.release.of(Asked)
+        release = measured.release.of(Asked)
         linear, errors, reaches = others
-        noise, looks = release.added, [len(known.drawn[name]) for name in self._names(query)]
+        noise, looks = release.added, [len(state.drawn[name]) for name in self._names(query)]
         part = (1 - OLD_PART) * (1 - wish.probability)
         alone = {n: reach(_terms([noise]), 1 - of_looks(part, n)) for n in set(looks)}
         own = np.array([alone[n] for n in looks])
@@ -602,10 +596,10 @@ class GraphMechanism(RecordedMechanism):
             return normal_quantile(wish.probability)
         return math.sqrt(float(chdtri(policy.posterior.kept + 2, 1 - wish.probability)))
 
-    def _of_all_cuts(self, state: State, missed: float) -> float:
+    def _of_all_cuts(self, state: GraphEvidence, missed: float) -> float:
         """What the errors of all cuts by edges keep at once but with a probability, in counts; each measurement of
         these by its precision."""
-        noises = _evidence(state).noises
+        noises = state.noises
         precision = sum(1 / noise.variance for noise in noises)
         terms = [CellTerm(noise, 1 / (noise.variance * precision)) for noise in noises]
         return all_cuts_bound(self._edges, terms, missed)
@@ -647,9 +641,3 @@ def _smooth(deviation: float) -> Noise:
 def _deviation_with(variance: float | None, noise: Noise) -> float:
     """The deviation of a value of some variance, None where there is none, averaged with one more measurement."""
     return math.sqrt(1 / ((1 / variance if variance else 0.0) + 1 / noise.variance))
-
-
-def _evidence(state: State) -> GraphEvidence:
-    known = state.hypothesis
-    assert isinstance(known, GraphEvidence)
-    return known

@@ -12,11 +12,12 @@ mechanism (:class:`DirectMeasurement`) measures every query.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,6 @@ from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
 from app.curator.planners.direct import noise_bound
-from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
 from app.estimation.tails import Term, reach
 from app.measurements.noise import Noise
@@ -266,45 +266,56 @@ class MarginalTest:
 Due = Test | Measure | MarginalTest
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Estimate:
-    """What a state says of a query, in counts.
-
-    Attributes:
-        values: one for each number that the query asks for.
-        standard_error: of the values; None where it is not known, as of a hypothesis that was only ever tested.
-        error_bound: what each value keeps with probability 1 - beta; None where nothing is promised.
-    """
-
-    values: Sequence[float]
-    standard_error: Sequence[float] | None
-    error_bound: float | None
-
-
-@dataclass(slots=True)
+@dataclass(eq=False)
 class State:
-    """The public state of a mechanism: its hypothesis, and what it has used.
+    """The public state of a mechanism: what it has used, and in a kind of its own what it knows.
 
-    ``forfeits`` counts those of the updates that were forfeits, which taught the hypothesis nothing.
+    ``forfeits`` counts those of the updates that were forfeits, which taught nothing.
     """
 
-    hypothesis: Any
-    updates: int = 0
-    forfeits: int = 0
+    updates: int = field(default=0, kw_only=True)
+    forfeits: int = field(default=0, kw_only=True)
+
+    def forfeit(self, price: Amounts) -> None:
+        """A round was played whose outcome could not be recorded: it counts as a hit and teaches nothing."""
+        self.updates += 1
+        self.forfeits += 1
 
 
-class SessionMechanism(Protocol):
-    """What becomes of a query. States are owned by their holder: :meth:`learn` changes the given one in place."""
+@dataclass(eq=False)
+class PayingState(State):
+    """That of a mechanism whose measurements have prices of their own: among it, what is left to pay with."""
 
-    def start(self, dump: Dump | None = None) -> State:
-        """The state before the first query, or the hypothesis of a dump in it."""
+    left: Amounts
 
-    def pin(self, state: State, measured: Measured) -> None:
-        """Take in what was measured before the first question; its price is what this session paid for it."""
+    def forfeit(self, price: Amounts) -> None:
+        """What the round cost is gone, too."""
+        self.left = self.left.minus(price)
+        super().forfeit(price)
 
-    def purchases(self, state: State) -> Sequence[Purchase[Strategy]]:
-        """What is to be measured at the opening, given what was measured before, with the price of each."""
 
+S = TypeVar("S", bound=State)
+
+
+class SessionMechanism(ABC, Generic[S]):
+    """What every session and release has. States are owned by their holder: what changes one does so in place."""
+
+    #: What a question may take for a while beside a state, as far as that is counted before a session is opened.
+    asking_bytes = 0
+
+    @abstractmethod
+    def start(self) -> S:
+        """The state before the first query."""
+
+    def nbytes(self, updates: int) -> int:
+        """About how many bytes a state takes after so many updates; unless overridden there is none to speak of."""
+        return 0
+
+
+class AnsweringMechanism(SessionMechanism[S]):
+    """What becomes of a query."""
+
+    @abstractmethod
     def admit(self, query: Query) -> None:
         """Refuse a query that was not promised.
 
@@ -312,7 +323,8 @@ class SessionMechanism(Protocol):
             InvalidQuery: naming what was.
         """
 
-    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
+    @abstractmethod
+    def decide(self, state: S, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
         """What is due for a query that was not answered before, or not as well as is wished.
 
         ``leaning`` is the part by which what is known is taken to be worse than it is: what was recorded was decided
@@ -323,68 +335,73 @@ class SessionMechanism(Protocol):
             PlanInfeasible: when what is wished cannot be had.
         """
 
-    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
-        """The answer that a release makes; where it is more than what was released the state learns of it here."""
+    @abstractmethod
+    def apply(self, state: S, query: Query, due: Due, units: Units | None) -> Answer:
+        """The answer that a round makes, of which ``units`` are what was released; None of a test that released
+        nothing. Where the answer is more than what was released the state learns of it here.
+        """
 
-    def missed(self, state: State, query: Query, due: Due) -> Answer:
-        """The answer that a test makes which released nothing."""
+    @abstractmethod
+    def learn(self, state: S, query: Query, answer: Answer) -> None:
+        """Take in a first answer that was recorded, with what was measured or tested for it unless :meth:`apply` has
+        taken that in.
+        """
 
-    def learn(self, state: State, query: Query, units: Units) -> State:
-        """The state after a hit released these values as its answer."""
+    @abstractmethod
+    def again(self, state: S, query: Query, given: Units, bound: float | None, wish: Wish) -> Answer | None:
+        """The first answer once more; None where it is not known as well as is wished."""
 
-    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
-        """A first answer was given, this was measured for it, which :meth:`released` has not taken in, or tested."""
-
-    def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
-        """Whether values that were given before are known as well as is wished."""
-
-    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Estimates | None:
+    @abstractmethod
+    def accuracy(self, state: S, query: Query, units: Units, wish: Wish) -> Estimates | None:
         """How well values that were given are known by now; None where nothing is known of that."""
 
-    def forfeit(self, state: State, price: Amounts) -> State:
-        """The state after a round whose outcome could not be recorded: it counts as a hit and teaches nothing."""
-
-    def estimate(self, state: State, query: Query) -> Estimate:
-        """What the state says of a query by itself, whether or not a round is due.
-
-        Raises:
-            InvalidRequest: when it says nothing of any query.
-        """
-
-    def units(self, estimate: Estimate) -> Units:
-        """Estimated values on the answer grid."""
-
-    def error_bound(self, query: Query) -> float | None:
-        """What every answer to a query keeps with probability 1 - beta over the session, in counts; None where nothing
-        is promised of all of them.
-        """
-
-    def largest_bound(self, query: Query) -> float | None:
-        """The largest that :meth:`error_bound` can be of a query with these weights, however it was spelled."""
-
-    @property
-    def bound(self) -> int | None:
-        """The most hits that there can be; None where no number is known from public facts."""
-
-    def nbytes(self, updates: int) -> int:
-        """About how many bytes a state takes after so many updates."""
-
-    @property
-    def asking_bytes(self) -> int:
-        """What a question may take for a while beside a state, as far as that is counted before a session is opened."""
-
-    def working_bytes(self, state: State, query: Query) -> int:
+    def working_bytes(self, state: S, query: Query) -> int:
         """The most bytes that deciding on a query and learning from it take beside the state."""
+        return 0
 
-    def dump(self, state: State) -> Dump:
-        """What :meth:`start` makes the same hypothesis of."""
 
-    def export(self, state: State) -> Hypothesis:
-        """The hypothesis as data to look at.
+class Pinning(ABC, Generic[S]):
+    """A mechanism that starts from what was measured before the first question."""
+
+    @abstractmethod
+    def pin(self, state: S, measured: Measured) -> None:
+        """Take in what was measured before the first question; its price is what this session paid for it.
 
         Raises:
-            InvalidRequest: when there is none.
+            ValueError: when it is of another data set.
         """
+
+    @abstractmethod
+    def purchases(self, state: S) -> Sequence[Purchase[Strategy]]:
+        """What is to be measured at the opening, given what was measured before, with the price of each.
+
+        Raises:
+            PlanInfeasible: when what the session wishes cannot be paid.
+        """
+
+
+class Dumping(ABC, Generic[S]):
+    """A mechanism whose state may take longer to make again than to write down."""
+
+    @abstractmethod
+    def dump(self, state: S) -> Dump:
+        """What :meth:`load` makes the same state of, but for what was used."""
+
+    @abstractmethod
+    def load(self, dump: Dump) -> S:
+        """The state of a dump."""
+
+
+class Hypothetical(ABC, Generic[S]):
+    """A mechanism that keeps a hypothesis, which answers by itself."""
+
+    @abstractmethod
+    def own(self, state: S, query: Query) -> Units:
+        """The hypothesis' own values, whether or not a round is due."""
+
+    @abstractmethod
+    def export(self, state: S) -> Hypothesis:
+        """The hypothesis as data to look at."""
 
 
 def _check_counts(query: Query) -> None:
@@ -399,7 +416,7 @@ def _check_counts(query: Query) -> None:
         raise InvalidQuery(f"a {query.kind} is answered by sessions whose mechanism is evidence or histogram: open one")
 
 
-class _Planned:
+class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
     """What mechanisms have in common whose rounds are all on the terms of the session's plan."""
 
     def __init__(self, opening: Opening) -> None:
@@ -407,43 +424,13 @@ class _Planned:
         assert isinstance(plan, Plan)
         self._plan, self._prior = plan, opening.prior
         self._terms = RoundTerms(RoundNoise(plan.noise, plan.noise_scale_units), plan.price)
-        self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)
 
-    @property
-    def bound(self) -> int | None:
-        """The plan's."""
-        return self._plan.update_bound
-
-    def forfeit(self, state: State, price: Amounts) -> State:
-        """The state with one update less to make."""
-        state.updates += 1
-        state.forfeits += 1
-        return state
-
-    def pin(self, state: State, measured: Measured) -> None:
-        """Never: such a session starts from no measurement."""
-        raise AssertionError("only evidence starts from measurements")
-
-    def purchases(self, state: State) -> Sequence[Purchase[Strategy]]:
-        """None: what such a session buys at its opening is a fact."""
-        return []
-
-    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
-        """What was released."""
-        assert not isinstance(due, MarginalTest)
-        return Answer(units, "measurement", due.error_bound)
-
-    def missed(self, state: State, query: Query, due: Due) -> Answer:
-        """The hypothesis' own value."""
-        assert isinstance(due, Test)
-        return Answer(due.hypothesis, "hypothesis", due.error_bound)
-
-    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
-        """Nothing: what an answer teaches is told by :meth:`learn`."""
-
-    def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
+    def again(self, state: S, query: Query, given: Units, bound: float | None, wish: Wish) -> Answer | None:
         """A first answer stands: another would be known no better."""
-        return wish.within is None or query.is_zero or self._arm(query, wish.probability) <= wish.within
+        if wish.within is not None and not query.is_zero and self._arm(query, wish.probability) > wish.within:
+            return None
+        # The first words may have been nearer to the grid than these are, which compile to the same weights.
+        return Answer(given, "cached", None if bound is None else max(bound, self.error_bound(query)))
 
     def _arm(self, query: Query, confidence: float) -> float:
         """How far the interval of an answer reaches to either side, in counts, when it is first given."""
@@ -468,11 +455,6 @@ class _Planned:
             "less, or open a session of a larger share or fewer queries",
             within=arm,
         )
-
-    def units(self, estimate: Estimate) -> Units:
-        """Estimated values on the answer grid, held within what a round can be played at."""
-        held = [min(max(value, -self._farthest), self._farthest) for value in estimate.values]
-        return np.array([round(math.ldexp(value, self._plan.answer_bits)) for value in held], np.int64)
 
     def error_bound(self, query: Query) -> float:
         """What every answer to ``query`` keeps with probability 1 - beta over the session, in counts.
@@ -506,7 +488,14 @@ class _Planned:
         return self._plan.error_bound
 
 
-class OnlineQueryResponse(_Planned):
+@dataclass(eq=False)
+class Learnt(State):
+    """What a construction has learnt: its own state."""
+
+    hypothesis: Any
+
+
+class OnlineQueryResponse(PlannedMechanism[Learnt], Hypothetical[Learnt]):
     """The papers' mechanism over one of their constructions.
 
     Args:
@@ -516,10 +505,11 @@ class OnlineQueryResponse(_Planned):
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
         self.construction = opening.construction()
+        self._farthest = math.ldexp(GREATEST_ANSWER, -self._plan.answer_bits)
 
-    def start(self, dump: Dump | None = None) -> State:
-        """The construction's start, or the hypothesis of a dump."""
-        return State(self.construction.start() if dump is None else self.construction.load(dump))
+    def start(self) -> Learnt:
+        """The construction's start."""
+        return Learnt(self.construction.start())
 
     def admit(self, query: Query) -> None:
         """Refuse a query outside the class that the construction was promised: many sums at once, of whatever class."""
@@ -531,7 +521,7 @@ class OnlineQueryResponse(_Planned):
             )
         self.construction.admit(query)
 
-    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Test:
+    def decide(self, state: Learnt, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Test:
         """A test; but nothing asked is nothing, and after the last update of a guaranteed plan the hypothesis is within
         its bound untested.
 
@@ -550,81 +540,94 @@ class OnlineQueryResponse(_Planned):
                     "all updates of the plan are used: open another session, or ask with unverified",
                     max_updates=self._plan.max_updates,
                 )
-            return Answer(self.units(self.estimate(state, query)), "hypothesis", bound)
+            return Answer(self.own(state, query), "hypothesis", bound)
         if not self.construction.has_room(state.hypothesis, query):
             raise UpdatesExhausted(
                 "the hypothesis has no room to learn this query, which happens with a probability below beta: open "
                 "another session, or ask with unverified",
                 updates_used=state.updates,
             )
-        own = self.units(self.estimate(state, query))
-        return Test(own, self._plan.threshold_units, self._plan.race, self._terms, bound)
+        plan = self._plan
+        return Test(self.own(state, query), plan.threshold_units, plan.race, self._terms, bound)
 
-    def learn(self, state: State, query: Query, units: Units) -> State:
-        """The state after the update that a hit is due."""
-        state.updates += 1
-        (value,) = units
-        released = math.ldexp(int(value), -self._plan.answer_bits)
-        self.construction.update(state.hypothesis, MeasuredQuery(query, released, self._plan.noise_bound))
-        return state
+    def apply(self, state: Learnt, query: Query, due: Due, units: Units | None) -> Answer:
+        """What was released, or else the hypothesis' own value."""
+        assert isinstance(due, Test)
+        if units is None:
+            return Answer(due.hypothesis, "hypothesis", due.error_bound)
+        return Answer(units, "measurement", due.error_bound)
 
-    def estimate(self, state: State, query: Query) -> Estimate:
-        """The hypothesis' own value, of which a bound is known once all is learnt that there is to learn."""
-        bound = self.error_bound(query) if self._has_learnt_all(state) else None
-        return Estimate((self.construction.answer(state.hypothesis, query),), None, bound)
+    def learn(self, state: Learnt, query: Query, answer: Answer) -> None:
+        """Make the update that a hit is due."""
+        if answer.source == "measurement":
+            (value,) = answer.units
+            released = math.ldexp(int(value), -self._plan.answer_bits)
+            self.construction.update(state.hypothesis, MeasuredQuery(query, released, self._plan.noise_bound))
+
+    def own(self, state: Learnt, query: Query) -> Units:
+        """The hypothesis' own value, held within what a round can be played at."""
+        value = self.construction.answer(state.hypothesis, query)
+        held = min(max(value, -self._farthest), self._farthest)
+        return np.array([round(math.ldexp(held, self._plan.answer_bits))], np.int64)
 
     def nbytes(self, updates: int) -> int:
         """The construction's."""
         return self.construction.nbytes(updates)
 
-    @property
-    def asking_bytes(self) -> int:
-        """Nothing: what an update takes is held ready beside the limit."""
-        return 0
-
-    def working_bytes(self, state: State, query: Query) -> int:
+    def working_bytes(self, state: Learnt, query: Query) -> int:
         """The construction's."""
         return self.construction.working_bytes(state.hypothesis, query)
 
-    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> None:
+    def accuracy(self, state: Learnt, query: Query, units: Units, wish: Wish) -> None:
         """Nothing is known of a value but its bound."""
 
     def _arm(self, query: Query, confidence: float) -> float:
         return math.inf
 
-    def dump(self, state: State) -> Dump:
+    def dump(self, state: Learnt) -> Dump:
         """The construction's own state."""
         return self.construction.dump(state.hypothesis)
 
-    def export(self, state: State) -> Hypothesis:
+    def load(self, dump: Dump) -> Learnt:
+        """The construction's own state."""
+        return Learnt(self.construction.load(dump))
+
+    def export(self, state: Learnt) -> Hypothesis:
         """The construction's hypothesis."""
         return self.construction.export(state.hypothesis)
 
-    def _has_learnt_all(self, state: State) -> bool:
+    def _has_learnt_all(self, state: Learnt) -> bool:
         """Whether as many updates were learnt as there can be, so that what is left to ask is within its bound.
 
         A forfeit uses an update and teaches nothing: it does not count.
         """
-        bound = self.bound
+        bound = self._plan.update_bound
         return self._plan.guaranteed and bound is not None and state.updates - state.forfeits >= bound
 
 
-class DirectMeasurement(_Planned):
+@dataclass(eq=False)
+class Released(State):
+    """How many numbers were released."""
+
+    numbers: int = 0
+
+
+class DirectMeasurement(PlannedMechanism[Released]):
     """Each question is measured on its own: nothing is tested, nothing is learnt, and there is no hypothesis.
 
     Args:
         opening: of the session, whose plan says noise and price.
     """
 
-    def start(self, dump: Dump | None = None) -> State:
-        """Nothing is known but how many numbers were released: none, or those of a dump."""
-        return State(0 if dump is None else int(dump.words["numbers"]))
+    def start(self) -> Released:
+        """No number was released."""
+        return Released()
 
     def admit(self, query: Query) -> None:
         """Every sum of counts is taken."""
         _check_counts(query)
 
-    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Measure:
+    def decide(self, state: Released, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Measure:
         """A measurement; but nothing asked is nothing.
 
         Raises:
@@ -643,13 +646,14 @@ class DirectMeasurement(_Planned):
             )
         return Measure(self._terms, bound, wish=wish)
 
-    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
+    def apply(self, state: Released, query: Query, due: Due, units: Units | None) -> Answer:
         """What was released, with the interval of noise that nobody has chosen the question by."""
         assert isinstance(due, Measure)
+        assert units is not None
         accuracy = self._accuracy(query, units, due.wish, self._arm(query, due.wish.probability))
         return Answer(units, "measurement", due.error_bound, accuracy=accuracy)
 
-    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Estimates:
+    def accuracy(self, state: Released, query: Query, units: Units, wish: Wish) -> Estimates:
         """That of the noise: the plan's standard error, and the interval of the noise's own law.
 
         Who asks again may have chosen the question among all numbers that were released: each of them has then an equal
@@ -657,7 +661,7 @@ class DirectMeasurement(_Planned):
         """
         missed = 1 - wish.probability
         if wish.adaptive:
-            missed /= max(1, state.hypothesis)
+            missed /= max(1, state.numbers)
         return self._accuracy(query, units, wish, self._arm(query, 1 - missed))
 
     def _accuracy(self, query: Query, units: Units, wish: Wish, arm: float) -> Estimates:
@@ -682,36 +686,18 @@ class DirectMeasurement(_Planned):
         noise = Noise(plan.noise, Decimal(scale.numerator) / scale.denominator, plan.answer_bits)
         return reach([Term.of(noise, np.ones(1))], confidence) + self._rounded(query)
 
-    def learn(self, state: State, query: Query, units: Units) -> State:
-        """One measurement less to make, and more numbers that were released."""
-        state.updates += 1
-        state.hypothesis += len(units)
-        return state
+    def learn(self, state: Released, query: Query, answer: Answer) -> None:
+        """More numbers were released."""
+        if answer.source == "measurement":
+            state.numbers += len(answer.units)
 
-    def estimate(self, state: State, query: Query) -> Estimate:
-        """Nothing."""
-        raise InvalidRequest("the session keeps no hypothesis to answer from: leave unverified out")
-
-    def nbytes(self, updates: int) -> int:
-        """There is no state to speak of."""
-        return 0
-
-    @property
-    def asking_bytes(self) -> int:
-        """Nothing: what an update takes is held ready beside the limit."""
-        return 0
-
-    def working_bytes(self, state: State, query: Query) -> int:
-        """Nothing is learnt."""
-        return 0
-
-    def dump(self, state: State) -> Dump:
+    def dump(self, state: Released) -> Dump:
         """How many numbers were released."""
-        return Dump(words={"numbers": state.hypothesis})
+        return Dump(words={"numbers": state.numbers})
 
-    def export(self, state: State) -> Hypothesis:
-        """Nothing."""
-        raise InvalidRequest("the session keeps no hypothesis: every question is measured on its own")
+    def load(self, dump: Dump) -> Released:
+        """How many numbers were released."""
+        return Released(int(dump.words["numbers"]))
 
     def _within(self, query: Query) -> float:
         """The bound of the noise; of each question's part of beta every number that it asks for has a part."""

@@ -5,33 +5,36 @@ the state is made of the transcript alone, and there is no hypothesis that answe
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import numpy as np
 
-from app.constructions.dumps import Dump
 from app.curator.errors import PlanInfeasible
-from app.curator.mechanisms import GREATEST_ANSWER, Answer, Due, Estimate, RoundNoise, State, Units, Wish
+from app.curator.mechanisms import (
+    GREATEST_ANSWER,
+    Answer,
+    AnsweringMechanism,
+    PayingState,
+    Pinning,
+    RoundNoise,
+    Units,
+    Wish,
+)
 from app.curator.opening import Opening
 from app.curator.plan import SessionPlan
-from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
 from app.measurements.noise import Noise
 from app.policies.table import OutOfReach
-from app.privacy.ledger import Amounts
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
 
-
-class Paying(Protocol):
-    """What such a session knows: among that, what is left to pay with."""
-
-    left: Amounts
+P = TypeVar("P", bound=PayingState)
 
 
-class RecordedMechanism:
+class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
     """The part of a mechanism that is the same whatever is measured.
 
     Args:
@@ -44,66 +47,23 @@ class RecordedMechanism:
         self._farthest = math.ldexp(GREATEST_ANSWER, -self._bits)
         self._wish = Wish(opening.request.within, opening.request.confidence)
 
-    @property
-    def asking_bytes(self) -> int:
-        """Nothing that is not counted with the state."""
-        return 0
+    @abstractmethod
+    def accuracy(self, state: P, query: Query, units: Units, wish: Wish) -> Estimates:
+        """How well values that were given before are known by now."""
 
-    def missed(self, state: State, query: Query, due: Due) -> Answer:
-        """Never: nothing is tested."""
-        raise AssertionError("an evidence session without a contract tests nothing")
-
-    def learn(self, state: State, query: Query, units: Units) -> State:
-        """Never: every measurement is recorded as one."""
-        raise AssertionError("an evidence session learns from measurements")
-
-    def forfeit(self, state: State, price: Amounts) -> State:
-        """What the round cost is gone."""
-        known: Paying = state.hypothesis
-        known.left = known.left.minus(price)
-        state.updates += 1
-        state.forfeits += 1
-        return state
-
-    def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
-        """Whether no narrower interval is asked for than the one there is.
+    def again(self, state: P, query: Query, given: Units, bound: float | None, wish: Wish) -> Answer | None:
+        """A first answer stands unless a narrower interval is asked for than the one there is.
 
         Of a question that was asked before, that is the interval which holds for a question that was not chosen by
         noise: who repeats a request pays once.
         """
         wish = replace(self._wished(wish), adaptive=False)
-        if wish.within is None or query.is_zero:
-            return True
-        found = self.accuracy(state, query, units, wish)
-        # Where there is no value there is nothing to know better.
-        return not bool((found.highs - found.lows > 2 * wish.within).any())
-
-    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Estimates:
-        """How well values that were given before are known by now."""
-        raise NotImplementedError
-
-    def estimate(self, state: State, query: Query) -> Estimate:
-        """Never by itself: what is known without paying is an answer like any other, and says how well it is known."""
-        raise InvalidRequest("every answer from evidence says how well it is known: leave unverified out")
-
-    def units(self, estimate: Estimate) -> Units:
-        """Estimated values on the answer grid."""
-        return self._grid(np.array(estimate.values))
-
-    def error_bound(self, query: Query) -> None:
-        """Nothing is promised of all answers at once."""
-
-    def largest_bound(self, query: Query) -> None:
-        """The same."""
-
-    @property
-    def bound(self) -> int | None:
-        """No number is known."""
-        return None
-
-    def dump(self, state: State) -> Dump:
-        """Nothing: the state is made of the transcript."""
-        return Dump()
+        if wish.within is not None and not query.is_zero:
+            found = self.accuracy(state, query, given, wish)
+            # Where there is no value there is nothing to know better.
+            if bool((found.highs - found.lows > 2 * wish.within).any()):
+                return None
+        return Answer(given, "cached", bound)
 
     def _wished(self, wish: Wish) -> Wish:
         """What a question wishes, or else its session."""

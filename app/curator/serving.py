@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from app.curator.contract import ContractMechanism
-from app.curator.edge_release import EdgeMechanism
 from app.curator.evidence import EvidenceMechanism
 from app.curator.graph_evidence import GraphMechanism
 from app.curator.mechanisms import DirectMeasurement, OnlineQueryResponse, SessionMechanism
@@ -17,21 +17,20 @@ from app.curator.planners.graph import GraphPlan
 from app.curator.planners.power import PowerPlan
 from app.curator.planners.table import TablePlan
 from app.curator.planners.workload import WorkloadPlan
-from app.curator.power_release import PowerMechanism
-from app.curator.workload import WorkloadMechanism
+from app.curator.workload import ReleaseMechanism
 
 #: Of sessions that answer from evidence, and of releases.
-_MECHANISMS: Mapping[type[SessionPlan], Callable[[Opening], SessionMechanism]] = {
+_MECHANISMS: Mapping[type[SessionPlan], Callable[[Opening], SessionMechanism[Any]]] = {
     TablePlan: EvidenceMechanism,
     ContractPlan: ContractMechanism,
     GraphPlan: GraphMechanism,
-    WorkloadPlan: WorkloadMechanism,
-    EdgePlan: EdgeMechanism,
-    PowerPlan: PowerMechanism,
+    WorkloadPlan: ReleaseMechanism,
+    EdgePlan: ReleaseMechanism,
+    PowerPlan: ReleaseMechanism,
 }
 
 
-def mechanism_of(opening: Opening) -> SessionMechanism:
+def mechanism_of(opening: Opening) -> SessionMechanism[Any]:
     """The mechanism of a session."""
     plan = opening.plan
     if isinstance(plan, Plan):

@@ -13,12 +13,27 @@ from typing import Any
 
 import numpy as np
 
+from app.constructions.base import Hypothesis
 from app.constructions.dumps import Dump
 from app.curator.answers import FirstAnswers
 from app.curator.errors import QueriesExhausted
-from app.curator.mechanisms import NO_VALUE, NO_WISH, Answer, Due, Measured, Units, Wish
+from app.curator.mechanisms import (
+    NO_VALUE,
+    NO_WISH,
+    Answer,
+    AnsweringMechanism,
+    Due,
+    Dumping,
+    Hypothetical,
+    Measured,
+    Pinning,
+    State,
+    Units,
+    Wish,
+)
 from app.curator.opening import Opening
 from app.curator.serving import mechanism_of
+from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
 from app.measurements.record import Purchase
 from app.measurements.strategy import Strategy
@@ -47,13 +62,44 @@ class Session:
         self.unverified_given = 0
         if state is None:
             self._given = FirstAnswers()
-            self.state = self.mechanism.start()
+            self.state: State = self.mechanism.start()
         else:
             self._load(state)
 
     def pin(self, measured: Measured) -> None:
         """Take in what was measured before the first question, in the order of the opening."""
-        self.mechanism.pin(self.state, measured)
+        self._pinning.pin(self.state, measured)
+
+    @property
+    def _pinning(self) -> Pinning[Any]:
+        """The mechanism, which starts from measurements."""
+        assert isinstance(self.mechanism, Pinning)
+        return self.mechanism
+
+    @property
+    def _answering(self) -> AnsweringMechanism[Any]:
+        """The mechanism, which answers.
+
+        Raises:
+            InvalidRequest: when it is a release's.
+        """
+        if not isinstance(self.mechanism, AnsweringMechanism):
+            raise InvalidRequest(
+                "a release is asked nothing: read its data, or open a session, which starts from what was measured for "
+                "it"
+            )
+        return self.mechanism
+
+    @property
+    def _keeping(self) -> Dumping[Any]:
+        """The mechanism, whose state is written down.
+
+        Raises:
+            ValueError: when it is made of the transcript alone.
+        """
+        if not isinstance(self.mechanism, Dumping):
+            raise ValueError("the state of such a session is made of its transcript")
+        return self.mechanism
 
     def count_release(self) -> None:
         """Count an entry of a release, whose measurement was taken in as those of an opening are."""
@@ -62,14 +108,9 @@ class Session:
 
     def purchases(self) -> Sequence[Purchase[Strategy]]:
         """What is to be measured at the opening, with the price of each."""
-        found = self.mechanism.purchases(self.state)
+        found = self._pinning.purchases(self.state)
         self.plan.holds.minus(total(each.price for each in found))  # refuses to spend more than is held
         return found
-
-    @property
-    def hypothesis(self) -> Any:
-        """The construction's own state."""
-        return self.state.hypothesis
 
     @property
     def updates_used(self) -> int:
@@ -135,7 +176,8 @@ class Session:
             UpdatesExhausted: the mechanism has nothing left to answer with.
             InvalidRequest: an unverified answer is asked of a mechanism that keeps no hypothesis.
         """
-        self.mechanism.admit(query)
+        mechanism = self._answering
+        mechanism.admit(query)
         if unverified:
             if self.unverified_left == 0:
                 raise QueriesExhausted(
@@ -143,37 +185,43 @@ class Session:
                     "query, or open another session",
                     max_unverified=self.unverified_given,
                 )
-            own = self.mechanism.units(self.mechanism.estimate(self.state, query))
-            return Answer(own, "hypothesis", None, unverified=True)
+            if not isinstance(mechanism, Hypothetical):
+                raise InvalidRequest(
+                    "the session keeps no hypothesis to answer from: leave unverified out"
+                    if self.opening.evidence is None
+                    else "every answer from evidence says how well it is known: leave unverified out"
+                )
+            return Answer(mechanism.own(self.state, query), "hypothesis", None, unverified=True)
         given = self._given.get(query.digest)
-        if given is not None and self.mechanism.satisfied(self.state, query, given[0], wish):
-            units, told = given
-            # The first words may have been nearer to the grid than these are, which compile to the same weights.
-            bound = self.mechanism.error_bound(query)
-            return Answer(units, "cached", told if told is None or bound is None else max(told, bound))
+        again = None if given is None else mechanism.again(self.state, query, *given, wish)
+        if again is not None:
+            return again
         if self.queries_left == 0:
             raise QueriesExhausted(
                 "all queries of the plan have been asked: open another session, or ask with unverified",
                 max_queries=self.plan.max_queries,
             )
-        return self.mechanism.decide(self.state, query, wish, leaning)
+        return mechanism.decide(self.state, query, wish, leaning)
 
-    def released(self, query: Query, due: Due, units: Units) -> Answer:
-        """The answer that a hit or a measurement makes, which is then to be recorded."""
-        return self.mechanism.released(self.state, query, due, units)
-
-    def missed(self, query: Query, due: Due) -> Answer:
-        """The answer that a miss makes, which is then to be recorded."""
-        return self.mechanism.missed(self.state, query, due)
+    def apply(self, query: Query, due: Due, units: Units | None) -> Answer:
+        """The answer that a round makes, which is then to be recorded: of what was released, or of a miss."""
+        return self._answering.apply(self.state, query, due, units)
 
     def accuracy(self, query: Query, answer: Answer, wish: Wish = NO_WISH) -> Estimates | None:
         """How well an answer's values are known; None where nothing is known of that."""
         if answer.accuracy is not None or answer.unverified:
             return answer.accuracy
-        return self.mechanism.accuracy(self.state, query, answer.units, wish)
+        return self._answering.accuracy(self.state, query, answer.units, wish)
 
-    def record(self, query: Query, answer: Answer) -> None:
-        """Take a recorded answer into the state: counters, first answers, and of a measurement what it teaches."""
+    def working_bytes(self, query: Query) -> int:
+        """The most bytes that deciding on a query and learning from it take beside the state."""
+        return self._answering.working_bytes(self.state, query)
+
+    def record(self, query: Query, answer: Answer, *, read: bool = False) -> None:
+        """Take a recorded answer into the state: counters, first answers, and what was measured or tested for it.
+
+        ``read`` where it was read from a transcript: :meth:`apply` has taken in nothing of it.
+        """
         if answer.unverified:
             self.skip(unverified=1)
             return
@@ -183,12 +231,10 @@ class Session:
         self.sequence += 1
         self.queries_asked += 1
         self._given.add(query.digest, answer.units, answer.error_bound)
-        if answer.measured is not None:
+        if read or answer.measured is None:
+            self._answering.learn(self.state, query, answer)
+        if answer.source == "measurement":
             self.state.updates += 1
-        elif answer.source == "measurement":
-            self.learn(query, answer.units)
-        else:
-            self.mechanism.recall(self.state, query, None, answer.tested)
 
     def recall_all(self, answers: Sequence[tuple[bytes, bytes, float | None]]) -> None:
         """Count first answers that were recorded: digest of the query, units (little-endian int64) and error bound of
@@ -210,23 +256,8 @@ class Session:
 
     def learn(self, query: Query, units: Units) -> None:
         """Learn what a measurement teaches."""
-        self.state = self.mechanism.learn(self.state, query, units)
-
-    def recall(
-        self,
-        query: Query,
-        units: Units,
-        error_bound: float | None,
-        measured: Measured | None,
-        tested: Units | None,
-    ) -> None:
-        """Take in a first answer that was recorded, and what was measured or tested for it."""
-        self.sequence += 1
-        self.queries_asked += 1
-        self._given.add(query.digest, units, error_bound)
-        self.mechanism.recall(self.state, query, measured, tested)
-        if measured is not None:
-            self.state.updates += 1
+        self._answering.learn(self.state, query, Answer(units, "measurement", None))
+        self.state.updates += 1
 
     def forfeit(self, price: Amounts = NOTHING) -> None:
         """A round whose outcome could not be recorded counts as a hit; the hypothesis learns nothing.
@@ -234,7 +265,17 @@ class Session:
         ``price`` is what it cost, where that is not the plan's.
         """
         self.sequence += 1
-        self.state = self.mechanism.forfeit(self.state, price)
+        self.state.forfeit(price)
+
+    def exported(self) -> Hypothesis:
+        """The hypothesis as data to look at.
+
+        Raises:
+            InvalidRequest: when there is none.
+        """
+        if not isinstance(self.mechanism, Hypothetical):
+            raise InvalidRequest("the session keeps no hypothesis: every question is measured on its own")
+        return self.mechanism.export(self.state)
 
     def dump(self) -> Dump:
         """The whole state; its arrays are the session's own, to be written before it goes on."""
@@ -246,14 +287,14 @@ class Session:
             "forfeits": self.state.forfeits,
         }
         own = Dump(self._given.arrays(), counters)
-        return own | self.mechanism.dump(self.state).within("hypothesis")
+        return own | self._keeping.dump(self.state).within("hypothesis")
 
     def _load(self, dump: Dump) -> None:
         self._given = FirstAnswers.of(dump.arrays)
         self.sequence = int(dump.words["sequence"])
         self.queries_asked = int(dump.words["queries_asked"])
         self.unverified_given = int(dump.words["unverified_given"])
-        self.state = self.mechanism.start(dump.part("hypothesis"))
+        self.state = self._keeping.load(dump.part("hypothesis"))
         self.state.updates, self.state.forfeits = int(dump.words["updates_used"]), int(dump.words["forfeits"])
 
 

@@ -20,7 +20,7 @@ import structlog
 
 from app.audit import records
 from app.constructions.dumps import Dump
-from app.curator.mechanisms import Measured
+from app.curator.mechanisms import Answer, Measured
 from app.curator.opening import Opening
 from app.curator.session import Session, units_of
 from app.privacy.ledger import NOTHING, Amounts
@@ -238,7 +238,8 @@ def _take_entry(
         units = session.units(query, records.values_of(record))
         made = None if measured is None else Measured.read(orjson.loads(measured))
         tested = np.array(record["tested"], np.int64) if "tested" in record else None
-        session.recall(query, units, record["error_bound"], made, tested)
+        answer = Answer(units, record["source"], record["error_bound"], measured=made, tested=tested)
+        session.record(query, answer, read=True)
 
 
 def last_recorded(tx: Transaction, row: SessionRow) -> str:

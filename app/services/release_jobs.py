@@ -34,11 +34,11 @@ import structlog
 from app.audit import records
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening
+from app.curator.planners.power import PowerPlan
 from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
-from app.curator.power_release import PowerMechanism
 from app.curator.session import Session
-from app.curator.workload import WorkloadMechanism
+from app.curator.workload import ReleaseMechanism
 from app.declarations.errors import CuratorError
 from app.measurements.record import Measurement, Purchase, those
 from app.measurements.strategies.tables import TableStrategy
@@ -540,14 +540,15 @@ class _Ready:
 
 def _measured(noise: NoisePort, ready: _Ready, progress: Progress) -> list[Measured]:
     """All that a release measures, in its order."""
-    mechanism, known, data = ready.session.mechanism, ready.known, ready.data
-    space = ready.session.dataset.space
+    session, known, data = ready.session, ready.known, ready.data
+    space, plan = session.dataset.space, session.plan
     made = measured_all(noise, space, data, ready.due)
-    if isinstance(mechanism, PowerMechanism):
-        made += play_power(mechanism.power, started(mechanism.power.edges, known), space, data, noise, progress)
-    elif isinstance(mechanism, WorkloadMechanism) and mechanism.rounds is not None:
+    if isinstance(plan, PowerPlan):
+        made += play_power(plan.power, started(plan.power.edges, known), space, data, noise, progress)
+    elif isinstance(plan, WorkloadPlan) and plan.iterations is not None:
+        mechanism = ReleaseMechanism(session.opening)
         hypothesis = mechanism.hypothesis(_tables(known), [each.table for each in made])
-        made += play(mechanism.rounds, hypothesis, space, data, noise, progress)
+        made += play(plan.iterations.rounds, hypothesis, space, data, noise, progress)
     return made
 
 
@@ -584,7 +585,7 @@ def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening
     releases = [_release(made[sequence]) for sequence in sorted(made)]
     construction = None
     if plan.iterations is not None:
-        construction = WorkloadMechanism(opening).construction(_tables(releases[: len(plan.buys)]))
+        construction = ReleaseMechanism(opening).construction(_tables(releases[: len(plan.buys)]))
     return Job(
         method=mechanism.method or "",
         options=mechanism.options.model_dump(exclude_none=True),

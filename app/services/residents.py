@@ -197,7 +197,7 @@ class Residents:
         Raises:
             Unavailable: when the system does not give it.
         """
-        needed = live.session.mechanism.working_bytes(live.session.state, query)
+        needed = live.session.working_bytes(query)
         live.working = max(live.working, needed)
         if ballast is not None:
             ballast.hold(needed)
@@ -229,7 +229,7 @@ class Residents:
     def released(self, live: Live, query: Query, due: Due, units: Units, ballast: Ballast | None = None) -> Answer:
         """The answer that a release makes; what is learnt of it has the memory that was held ready."""
         (ballast or self._ballast).release()
-        return live.session.released(query, due, units)
+        return live.session.apply(query, due, units)
 
     def record(self, live: Live, query: Query, answer: Answer, ballast: Ballast | None = None) -> None:
         """Take an answer into a session's state; what it learns from has the memory that was held ready."""

@@ -130,7 +130,7 @@ class Game:
 
     @property
     def state(self) -> bytes:
-        return digest(self.session.mechanism.construction, self.session.hypothesis)
+        return digest(self.session.mechanism.construction, self.session.state.hypothesis)
 
     def _play(self, query: Query, due: Test) -> Hit | Miss:
         """The round at the noise that makes the error largest; where several do, each in its turn.
@@ -159,7 +159,7 @@ class Game:
         if isinstance(due, Test):
             found = self._play(query, due)
             source = "measurement" if isinstance(found, Hit) else "hypothesis"
-            present = session.mechanism.construction.answer(session.hypothesis, query)
+            present = session.mechanism.construction.answer(session.state.hypothesis, query)
             due = released(found.value, source, due.error_bound)
             if isinstance(found, Hit):
                 self.seen.hits += 1
@@ -184,7 +184,7 @@ class Game:
         truths = {key: self.row.of.truth(query) for key, (_, query) in left.items()}
         session, last = self.session, 0
         while left:
-            state, mechanism = session.hypothesis, session.mechanism
+            state, mechanism = session.state.hypothesis, session.mechanism
             gaps = {k: abs(truths[k] - mechanism.construction.answer(state, left[k][1])) for k in left}
             # Between two hits nothing moves, and so the order of all that are left stays.
             for key in sorted(gaps, key=lambda k: -gaps[k]):
@@ -244,7 +244,7 @@ def used_up(step: str) -> Played:
     blocks: list[Words] = [{"type": "predicate", "where": {"x": {"in": list(range(i + 1))}}} for i in range(1, 8)]
     for words in signs + cells + blocks:
         query = row.of.compiled(words)
-        gap = abs(row.of.truth(query) - session.mechanism.construction.answer(session.hypothesis, query))
+        gap = abs(row.of.truth(query) - session.mechanism.construction.answer(session.state.hypothesis, query))
         assert gap < session.plan.progress, "a gap is left that an update would have been due for"
         if words not in signs:
             game.ask(words, query)
@@ -292,7 +292,7 @@ def stale(patch: pytest.MonkeyPatch) -> None:
     def consider(self: Session, query: Query, *, unverified: bool = False) -> Answer | Test:
         due = right(self, query, unverified=unverified)
         if isinstance(due, Test):
-            due = replace(due, hypothesis=self.mechanism.units(self.mechanism.estimate(self.mechanism.start(), query)))
+            due = replace(due, hypothesis=self.mechanism.own(self.mechanism.start(), query))
         return due
 
     patch.setattr(Session, "consider", consider)

@@ -196,9 +196,9 @@ def test_an_accuracy_of_a_cut_that_was_chosen_by_edges() -> None:
     for seed in range(sessions):
         noise, rng = Drawn(np.random.default_rng(seed)), np.random.default_rng(1000 + seed)
         first, played = (Played(setting, noise) for setting in opened)
-        known = first.session.state.hypothesis.learnt.edges  # type: ignore[union-attr]
-        played.session.state.hypothesis.learnt.edges.extend(known)  # type: ignore[union-attr]
-        played.session.state.hypothesis.noises.extend(first.session.state.hypothesis.noises)  # type: ignore[union-attr]
+        known = first.session.state.learnt.edges  # type: ignore[union-attr]
+        played.session.state.learnt.edges.extend(known)  # type: ignore[union-attr]
+        played.session.state.noises.extend(first.session.state.noises)  # type: ignore[union-attr]
         off = np.triu(known[0][0] - world.entries, 1)
         off = off + off.T
         one = rng.random(len(off)) < 0.5

@@ -31,6 +31,9 @@ from app.spaces.space import Space
 MOST_BITS, MOST_NUMBERS = 1 << 24, 1 << 22
 #: The most nodes of a side for which the nearest graph in cut norm is sought, which takes minutes.
 MOST_NEAREST = 2048
+#: What measuring a cell takes for a while, in bytes: a bit and what it is turned over by; a number, its noise as the
+#: sampler's list and as an array, and their sum.
+_BIT_BYTES, _NUMBER_BYTES = 8, 64
 
 #: How all cells are released: as they were measured, or as the graph that is made of that.
 EdgeMethod = Literal["histogram", "synthetic_graph"]
@@ -72,6 +75,11 @@ class EdgePlan(WorkloadPlan):
     def error_bound(self) -> float | None:
         """That of all cuts, where it is the unbiased values that are released."""
         return self.all_cuts_bound if self.method == "histogram" else None
+
+    def measuring_bytes(self, space: Space) -> int:
+        """What measuring takes."""
+        each = [_BIT_BYTES if buy.noise.kind == "flips" else _NUMBER_BYTES for buy in self.buys]
+        return sum(size * buy.strategy.cells for size, buy in zip(each, self.buys, strict=True))
 
     def document(self) -> dict[str, Any]:
         """As JSON: noise and number are those of the cells; with the errors of a cell, and of the largest cut, and with

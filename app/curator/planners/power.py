@@ -18,8 +18,10 @@ from app.curator.planners.workload import WorkloadPlan, check_options, workload_
 from app.curator.request import SessionRequest
 from app.declarations.errors import CuratorError
 from app.measurements.pricing import Events
+from app.measurements.record import Measurement
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategies.products import Products
+from app.measurements.strategy import Strategy
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.edge_designs import product_noise
@@ -32,6 +34,8 @@ MOST_CELLS = 1 << 22
 MOST_ROUNDS = 5
 #: There are as many rounds as leave noise that is this part of the largest sum of a row or a column.
 NOISE_PART = 1 / 8
+#: What a round holds of a cell, in bytes: hypothesis, query, and data in 64 bits each, and what they are made of.
+_CELL_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,14 @@ class PowerPlan(WorkloadPlan):
 
     power: PowerRounds
     papers_epsilon: float
+
+    def admits(self, place: int, release: Measurement[Strategy], price: Amounts) -> bool:
+        """Whether a measurement may be the one at this place: of the side that is due, on the terms of the rounds."""
+        return isinstance(release.strategy, Products) and self.power.admits(place, release.of(Products), price)
+
+    def measuring_bytes(self, space: Space) -> int:
+        """What the rounds take."""
+        return _CELL_BYTES * space.cells
 
     def document(self) -> dict[str, Any]:
         """As JSON: the terms of a round, and beside them those of the papers. Of noise the least is that of rank-one

@@ -17,7 +17,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.plan import EvidencePlan, Offer
 from app.curator.request import SessionRequest
-from app.curator.workloads import too_many_values
+from app.curator.workloads import too_many_values, values_bytes
 from app.estimation.tables.residuals import Residuals
 from app.policies.table import Means, Mode, OutOfReach, Policy
 from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent, PureStep
@@ -28,6 +28,8 @@ from app.spaces.table import TableSpace
 
 #: The most cells of a table that is measured whole: some seconds of drawing noise.
 MOST_MEASURED = 1 << 20
+#: About what measurements and fits take, kept within limits of their own.
+_OWN_BYTES = 56 << 20
 _HOW: Mapping[Mode, str] = {
     "table": "the whole table is measured at the opening, and every answer is an estimate from that, free of charge",
     "laplace": "few questions on a large table: each is measured with its part of epsilon",
@@ -47,6 +49,11 @@ class TablePlan(EvidencePlan):
         except OutOfReach:
             return None
         return None if found is None else {"one_attribute": found[0], "two_attributes": found[1]}
+
+
+def held_bytes(space: Space) -> int:
+    """About what measurements and fits take, and every declared value."""
+    return _OWN_BYTES + values_bytes(space)
 
 
 def table(dataset: PublicDataset, request: SessionRequest) -> Offer[TablePlan]:

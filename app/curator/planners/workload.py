@@ -18,13 +18,14 @@ from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.plan import Offer
 from app.curator.planners.rounds import Iterations, iterations
-from app.curator.planners.table import TablePlan, gaussian_of, residuals_of
+from app.curator.planners.table import TablePlan, gaussian_of, held_bytes, residuals_of
 from app.curator.request import SessionRequest
 from app.curator.workloads import compiled
 from app.declarations.errors import InvalidRequest
-from app.measurements.record import Purchase, bought
+from app.measurements.record import Measurement, Purchase, bought
 from app.measurements.rows import Rows
 from app.measurements.strategies.tables import MOST_ROW_CELLS, TableStrategy
+from app.measurements.strategy import Strategy
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.errors import UnfitWorkload
@@ -66,6 +67,20 @@ class WorkloadPlan(TablePlan):
     workload: Workload
     expected: Expected | None
     iterations: Iterations | None = None
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether there are rounds behind these purchases, which choose what they measure."""
+        return self.max_updates > len(self.buys)
+
+    def admits(self, place: int, release: Measurement[Strategy], price: Amounts) -> bool:
+        """Whether a measurement may be the one at this place among all, in a round."""
+        rounds = None if self.iterations is None else self.iterations.rounds
+        return rounds is not None and price == rounds.price and rounds.admits(release.of(TableStrategy))
+
+    def measuring_bytes(self, space: Space) -> int:
+        """About what measuring takes."""
+        return held_bytes(space)
 
     def document(self) -> dict[str, Any]:
         """As JSON: with how many measurements there are, their cells where these are known ahead, the least and the

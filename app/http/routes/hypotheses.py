@@ -53,7 +53,7 @@ def _write(
         work.idle += export.reserve_memory(size, work.check)
 
     row, session = context.services.sessions.state(actor, id, reserve, work.check)
-    shown = session.mechanism.export(session.state)
+    shown = session.exported()
     offered = FORMATS if isinstance(shown, DenseHypothesis) else {kind: FORMATS[kind] for kind in _TABLES}
     media_type = negotiated(request, tuple(offered), "this hypothesis")
     facts = {"session": row.id, "updates": str(session.updates_used)}

@@ -90,7 +90,7 @@ class Rounds:
                 work.rounds.setdefault(live.row.id, []).append(due.terms.price)
                 released = self._play(live, due, private)
                 if released is None:
-                    due = session.missed(query, due)
+                    due = session.apply(query, due, None)
                 else:
                     price = due.terms.price
                     due = self._residents.released(live, query, due, released, work.ballast)

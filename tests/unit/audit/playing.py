@@ -85,7 +85,7 @@ class Playing:
         due = session.consider(query, wish=asked)
         name, sequence = None, session.sequence + 1
         if isinstance(due, Measure):
-            due = session.released(query, due, self.drawn_for(query, due))
+            due = session.apply(query, due, self.drawn_for(query, due))
             assert due.measured is not None
             line = self.record(due.measured, sequence)
             name = records.sha256(line)
@@ -195,7 +195,7 @@ class Told:
         else:
             query = from_canonical(session.dataset.space, record["query"], {})
             units = session.units(query, records.values_of(record))
-            session.recall(query, units, None, self._waiting, None)
+            session.record(query, Answer(units, record["source"], None, measured=self._waiting), read=True)
             self._waiting = None
 
 

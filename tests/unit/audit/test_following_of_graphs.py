@@ -115,7 +115,7 @@ class Player(PlayingGraphs):
 
 
 def known(session: Session) -> tuple[GraphEvidence, Any]:
-    evidence = session.state.hypothesis
+    evidence = session.state
     assert isinstance(evidence, GraphEvidence)
     return evidence, evidence.policy
 

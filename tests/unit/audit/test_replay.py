@@ -770,7 +770,7 @@ def test_answers_after_the_last_forfeit_are_found() -> None:
     query = parse_query(CELLS[2]).compiled(session.dataset.space)
     with pytest.raises(UpdatesExhausted):
         session.consider(query)
-    value = session.real(session.grid(session.mechanism.construction.answer(session.hypothesis, query)))
+    value = session.real(session.grid(session.mechanism.construction.answer(session.state.hypothesis, query)))
     documents = played.documents
     entry = {
         **documents[-2],

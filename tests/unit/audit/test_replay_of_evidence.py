@@ -215,7 +215,7 @@ def test_a_restart_arrives_at_the_same_state() -> None:
         told.take(line)
     again = told.session
     assert (again.sequence, again.updates_used) == (player.session.sequence, player.session.updates_used)
-    assert again.state.hypothesis.left == player.session.state.hypothesis.left
+    assert again.state.left == player.session.state.left
     rng = np.random.default_rng(11)
     for _ in range(10):
         query = parse_query(predicate(rng)).compiled(again.dataset.space)

@@ -148,7 +148,7 @@ def test_a_restart_arrives_at_the_same_state() -> None:
         told.take(line)
     again = told.session
     assert (again.sequence, again.updates_used) == (player.session.sequence, player.session.updates_used)
-    assert again.state.hypothesis.left == player.session.state.hypothesis.left
+    assert again.state.left == player.session.state.left
     rng = np.random.default_rng(11)
     for number in range(12):
         words = cut(rng) if number % 3 else {"type": "cut", "left": [number], "right": [number + 1, 50]}

@@ -270,4 +270,4 @@ def test_sessions_of_one_transcript_are_equal_bit_for_bit() -> None:
         if record["source"] == "measurement":
             units = np.array([again.grid(record["value"])], np.int64)
             again.learn(from_canonical(again.dataset.space, record["query"], {}), units)
-    assert again.hypothesis.points.tobytes() == session.hypothesis.points.tobytes()
+    assert again.state.hypothesis.points.tobytes() == session.state.hypothesis.points.tobytes()

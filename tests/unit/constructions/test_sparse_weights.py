@@ -328,7 +328,7 @@ def test_a_session_without_room_says_so_before_any_noise() -> None:
     words = {"dataset": "w", "mechanism": {"construction": "smw", "sparsity": 1}, "epsilon": 1.0}
     dataset, request = PublicDataset(parse_spec(spec), 10), parse_request({**words, "max_queries": 9, "max_updates": 5})
     session = Session(Opening(dataset, request, make_plan(dataset, request)))
-    assert session.hypothesis.slots == 1
+    assert session.state.hypothesis.slots == 1
     first, second = query({"a": 1.0}), query({"b": 1.0})
     assert isinstance(session.consider(first), Test)
     session.record(first, released(session.grid(900.0), "measurement", 1.0))

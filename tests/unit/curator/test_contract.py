@@ -464,7 +464,7 @@ class Player:
             fresh *= self.rng.uniform(0, 1) * self.contract.reach(1) / np.sqrt(fresh @ fresh)
             fresh = np.trunc(fresh).astype(np.int64)
             units = surprise(private, due.counts, drawn, len(drawn), due.threshold, fresh)
-            due = self.session.missed(query, due) if units is None else self.session.released(query, due, units)
+            due = self.session.apply(query, due, units)
         self.session.record(query, due)
         return due
 
@@ -564,10 +564,10 @@ def test_a_forfeit_uses_an_update_and_the_cells_are_tested_again() -> None:
     player = Player(np.full(SIZES, 800), True, "single", np.random.default_rng(3), max_updates=3)
     query = player.query({"type": "predicate", "where": {"x2": {"equals": 0}}})
     assert isinstance(player.session.consider(query), MarginalTest)
-    left = player.session.hypothesis.left.renyi
+    left = player.session.state.left.renyi
     player.session.forfeit(Amounts(player.contract.cost_per_update))
     assert player.session.updates_used == 1
-    assert left - player.session.hypothesis.left.renyi == player.contract.cost_per_update
+    assert left - player.session.state.left.renyi == player.contract.cost_per_update
     assert isinstance(player.session.consider(query), MarginalTest)
 
 
@@ -600,7 +600,7 @@ def test_the_state_is_that_of_the_records() -> None:
         asked = player.session.queries_asked
         answer = player.ask(each)
         if player.session.queries_asked > asked:
-            other.recall(player.query(each), answer.units, answer.error_bound, answer.measured, answer.tested)
+            other.record(player.query(each), answer, read=True)
     assert player.session.updates_used == other.updates_used > 0
     assert player.session.queries_asked == other.queries_asked
     for _ in range(20):

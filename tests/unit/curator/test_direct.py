@@ -278,7 +278,7 @@ class TestSession:
         with pytest.raises(InvalidRequest, match="leave unverified out"):
             session.consider(QUERY, unverified=True)
         with pytest.raises(InvalidRequest, match="no hypothesis"):
-            session.mechanism.export(session.state)
+            session.exported()
         nothing = session.consider(TABLE.compiled({"type": "sparse", "indices": [], "weights": []}))
         assert isinstance(nothing, Answer)
         assert (nothing.units.tolist(), nothing.source) == ([0], "hypothesis")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+import math
 from typing import Any
 
 import numpy as np
@@ -10,16 +10,19 @@ import orjson
 import pytest
 
 from app.audit import records
+from app.constructions.multiplicative_weights import WeightsState
 from app.curator import opening as module
 from app.curator.dataset import Bought, PublicDataset
-from app.curator.mechanisms import GREATEST_ANSWER, NO_WISH, Answer, Estimate, OnlineQueryResponse, Test
+from app.curator.errors import UpdatesExhausted
+from app.curator.mechanisms import GREATEST_ANSWER, NO_WISH, Answer, Learnt, OnlineQueryResponse, Test
 from app.curator.opening import Header, Opening
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.privacy.ledger import Amounts
+from app.privacy.ledger import NOTHING, Amounts
 from app.services import openings
 from app.services.openings import opening_of
+from app.spaces.tensor import DenseTensor
 from tests.strategies import BUDGET, universe
 
 TABLE = universe(
@@ -101,39 +104,43 @@ class TestOnlineQueryResponse:
         assert (due.threshold, due.race) == (plan.threshold_units, plan.race)
         assert due.error_bound == plan.error_bound
         assert due.hypothesis.tolist() == [250_000 << plan.answer_bits]
-        assert mechanism.bound == plan.update_bound
 
-    def test_an_estimate_is_bound_once_all_is_learnt(self) -> None:
+    def test_an_answer_is_bound_untested_once_all_is_learnt(self) -> None:
         """Would catch a promise of a hypothesis that was never held against the data, and one of forfeits."""
         opening = planned()
         mechanism = OnlineQueryResponse(opening)
         state = mechanism.start()
         query = TABLE.compiled({"type": "predicate", "where": {"x0": {"equals": 1}}})
-        most = mechanism.bound
+        most = opening.plan.update_bound
         assert most is not None
-        assert mechanism.estimate(state, query).values == (250_000.0,)
+        assert mechanism.own(state, query).tolist() == [250_000 << opening.plan.answer_bits]
         state.updates = most
         state.forfeits = 1
-        assert mechanism.estimate(state, query).error_bound is None
+        with pytest.raises(UpdatesExhausted):
+            mechanism.decide(state, query, NO_WISH)
         state.forfeits = 0
-        assert mechanism.estimate(state, query).error_bound == mechanism.error_bound(query)
-        assert isinstance(mechanism.decide(state, query, NO_WISH), Answer)
+        due = mechanism.decide(state, query, NO_WISH)
+        assert isinstance(due, Answer)
+        assert due.error_bound == mechanism.error_bound(query)
 
     def test_learning_and_forfeiting(self) -> None:
         """Would catch a forfeit that teaches, and a value that is learnt in other units."""
         opening = planned(max_updates=5)
         mechanism = OnlineQueryResponse(opening)
         query = TABLE.compiled({"type": "predicate", "where": {"x0": {"equals": 1}}})
-        state = mechanism.forfeit(mechanism.start(), Decimal(0))
+        state, bits = mechanism.start(), opening.plan.answer_bits
+        state.forfeit(NOTHING)
         assert (state.updates, state.forfeits) == (1, 1)
-        assert mechanism.estimate(state, query).values == (250_000.0,)
-        state = mechanism.learn(state, query, np.array([600_000 << opening.plan.answer_bits]))
-        assert (state.updates, state.forfeits) == (2, 1)
-        assert mechanism.estimate(state, query).values[0] == pytest.approx(600_000 - opening.plan.noise_bound, rel=1e-6)
+        assert mechanism.own(state, query).tolist() == [250_000 << bits]
+        mechanism.learn(state, query, Answer(np.array([600_000 << bits]), "measurement", None))
+        (own,) = mechanism.own(state, query).tolist()
+        assert math.ldexp(own, -bits) == pytest.approx(600_000 - opening.plan.noise_bound, rel=1e-6)
 
     def test_values_are_held_within_what_can_be_played(self) -> None:
         """Would catch a difference that leaves 64 bits."""
         mechanism = OnlineQueryResponse(planned())
+        query = TABLE.compiled({"type": "predicate", "where": {"x0": {"equals": 1}}})
         for value in (1e300, -1e300):
-            (units,) = mechanism.units(Estimate((value,), None, None)).tolist()
+            state = Learnt(WeightsState(DenseTensor(np.full((4, 2), value)), 0.0))
+            (units,) = mechanism.own(state, query).tolist()
             assert abs(units) == GREATEST_ANSWER

@@ -158,7 +158,7 @@ def test_what_is_checked_first(make: Callable[[], Session], table: dict[str, Any
                     assert told(due) == ([0], "hypothesis", 0.0, False)
                 elif due.unverified:
                     assert due.error_bound is None
-                    present = s.mechanism.construction.answer(s.hypothesis, query)
+                    present = s.mechanism.construction.answer(s.state.hypothesis, query)
                     assert s.real(int(due.units[0])) == pytest.approx(present, abs=s.real(1))
                 elif wanted == "cached":
                     assert told(due) == ([s.grid(5000.0)], "cached", s.mechanism.error_bound(query), False)
@@ -394,7 +394,7 @@ def test_every_answer_keeps_its_bound_while_the_noise_keeps_its_own(d) -> None:
             assert abs(truth - value) <= Fraction(due.error_bound) * (1 + Fraction(1, 10**12))
             continue
         compiled = Fraction(query.exact(tensor), 1 << (query.grid_bits + u.space.data_bits))
-        present = s.mechanism.construction.answer(s.hypothesis, query)
+        present = s.mechanism.construction.answer(s.state.hypothesis, query)
         noise = d.draw(st.sampled_from([-largest, 0, largest]))
         private = s.dataset.space.to_answer_grid(query.exact(tensor), query)
         outcome = play(int(due.hypothesis[0]), private, noise, plan.threshold_units)
@@ -489,7 +489,7 @@ def test_a_session_caught_up_from_entries_is_the_one_that_gave_them(steps: list[
         else:
             assert isinstance(same, Answer)
             assert told(due) == told(same)
-    content = [s.mechanism.construction.export(s.hypothesis).content() for s in (first, second)]
+    content = [s.mechanism.construction.export(s.state.hypothesis).content() for s in (first, second)]
     assert content[0] == content[1]
 
 
