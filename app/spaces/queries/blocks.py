@@ -61,6 +61,29 @@ class BlocksQuery(Request):
             raise does_not_fit(self.type, space)
         return _compiled(self, space)
 
+    @classmethod
+    def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
+        if not isinstance(space, SidedSpace):
+            return None
+        within, shape, symmetric = "only" in form, space.shape, space.symmetric
+        left = Partition.some(read_labels(form["left"], shape[0]))
+        right, matched = left, np.arange(left.cells) if within else None
+        if not symmetric:
+            labels = read_labels(form["right"], shape[1])
+            right = Partition.some(labels)
+            if within:
+                matched = labels[right.members]
+                if not np.array_equal(np.unique(matched), np.arange(left.cells)):
+                    raise InvalidQuery("canonical groups do not go together")
+        sides = (left,) if within else (left, right)
+        check_numbers(tuple(side.cells for side in sides), symmetric=symmetric)
+        names = ("group",) if within else ("left", "right")
+        asked = tuple(
+            AskedGroups(name, tuple(map(str, range(side.cells))), np.arange(side.cells))
+            for name, side in zip(names, sides, strict=True)
+        )
+        return CompiledBlocks(left, right, asked, within, symmetric, matched)
+
 
 @dataclass(frozen=True, eq=False)
 class AskedGroups:
@@ -303,30 +326,3 @@ def check_numbers(shape: tuple[int, ...], *, symmetric: bool) -> None:
         raise InvalidQuery(
             f"the answer would have {numbers:,} numbers, and at most {MOST_NUMBERS:,} are given: ask for fewer groups"
         )
-
-
-def read(space: SidedSpace, form: Mapping[str, Any]) -> CompiledBlocks:
-    """The blocks of a canonical form, told by the numbers of their groups.
-
-    Raises:
-        InvalidQuery: when its numbers are out of range.
-        AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
-    """
-    within, shape, symmetric = "only" in form, space.shape, space.symmetric
-    left = Partition.some(read_labels(form["left"], shape[0]))
-    right, matched = left, np.arange(left.cells) if within else None
-    if not symmetric:
-        labels = read_labels(form["right"], shape[1])
-        right = Partition.some(labels)
-        if within:
-            matched = labels[right.members]
-            if not np.array_equal(np.unique(matched), np.arange(left.cells)):
-                raise InvalidQuery("canonical groups do not go together")
-    sides = (left,) if within else (left, right)
-    check_numbers(tuple(side.cells for side in sides), symmetric=symmetric)
-    names = ("group",) if within else ("left", "right")
-    asked = tuple(
-        AskedGroups(name, tuple(map(str, range(side.cells))), np.arange(side.cells))
-        for name, side in zip(names, sides, strict=True)
-    )
-    return CompiledBlocks(left, right, asked, within, symmetric, matched)

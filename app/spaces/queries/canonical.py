@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -266,8 +267,8 @@ def _cut_of(space: Space, positions: IntArray, rounding: float) -> Query | None:
     return pair_query(space, nodes[side != 2], nodes[side != 1], bits=0, rounding=rounding)
 
 
-def read(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query:
-    """The query of a canonical form over a finite universe.
+def read(space: Space, form: Mapping[str, Any], blobs: Blobs = MappingProxyType({})) -> Query:
+    """The query of a canonical form of weights; ``blobs`` holds those of all cells by their SHA-256.
 
     Raises:
         InvalidQuery: when its numbers are out of range.
@@ -279,6 +280,8 @@ def read(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query:
     match form["type"]:
         case "zero":
             return CompiledZero(space.shape)
+        case _ if space.extent == "unbounded":
+            pass
         case "product" if not space.symmetric:
             members: dict[int, Members] = {}
             factors: dict[int, IntArray] = {}

@@ -62,6 +62,18 @@ class DegreesQuery(Request):
         edges = [0, *(1 << power for power in range(most.bit_length()))] if self.bins is None else self.bins
         return _checked(space, axis, edges)
 
+    @classmethod
+    def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
+        if not isinstance(space, GraphSpace):
+            return None
+        _check_degrees(space)
+        axis, edges = form["axis"], form["bins"]
+        if any(type(number) is not int for number in (axis, *edges)) or not 0 <= axis < (1 if space.symmetric else 2):
+            raise InvalidQuery("canonical axes and bins are whole numbers in range")
+        if len(edges) < 2 or edges[0] != 0 or any(b <= a for a, b in pairwise(edges)):
+            raise InvalidQuery("canonical bins are out of range or order")
+        return _checked(space, axis, edges)
+
 
 @dataclass(frozen=True, eq=False)
 class CompiledDegrees(Query):
@@ -146,22 +158,6 @@ class CompiledDegrees(Query):
         """One axis: the degrees of each bin, such as ``0``, ``2-4`` and ``10+``."""
         ends = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(self.edges)]
         return [{"attribute": "degree", "labels": [*ends, f"{self.edges[-1]}+"]}]
-
-
-def read(space: GraphSpace, form: Mapping[str, Any]) -> CompiledDegrees:
-    """The degrees of a canonical form.
-
-    Raises:
-        InvalidQuery: when its numbers are out of range.
-        AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
-    """
-    _check_degrees(space)
-    axis, edges = form["axis"], form["bins"]
-    if any(type(number) is not int for number in (axis, *edges)) or not 0 <= axis < (1 if space.symmetric else 2):
-        raise InvalidQuery("canonical axes and bins are whole numbers in range")
-    if len(edges) < 2 or edges[0] != 0 or any(b <= a for a, b in pairwise(edges)):
-        raise InvalidQuery("canonical bins are out of range or order")
-    return _checked(space, axis, edges)
 
 
 def _most(space: GraphSpace, axis: int) -> int:

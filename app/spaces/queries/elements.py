@@ -42,6 +42,21 @@ class ElementsQuery(Request):
         integers, rounding = on_grid(weights, bits)
         return _from_elements(space, elements, integers, bits, rounding)
 
+    @classmethod
+    def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
+        if not isinstance(space, MultisetSpace):
+            return None
+        elements, weights = form["elements"], np.array(form["weights"], dtype=np.int64)
+        if (
+            form["bits"] != space.axis_bits(1)
+            or weights.shape != (len(elements),)
+            or not within(weights, form["bits"])
+            or any(not isinstance(element, str) for element in elements)
+            or any(second <= first for first, second in pairwise(elements))
+        ):
+            raise InvalidQuery("canonical elements are out of order or out of range")
+        return _from_elements(space, elements, weights, form["bits"], 0.0)
+
 
 @dataclass(frozen=True, eq=False)
 class CompiledElements(Query):
@@ -96,28 +111,6 @@ def _from_elements(space: Space, elements: list[str], weights: IntArray, bits: i
     if not len(kept):
         return CompiledZero(space.shape, rounding)
     return CompiledElements(tuple(elements[i] for i in kept), weights[kept], bits, rounding)
-
-
-def read(space: Space, form: Mapping[str, Any]) -> Query:
-    """The query of a canonical form over a multiset.
-
-    Raises:
-        InvalidQuery: when its numbers are out of range.
-        AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
-    """
-    if form["type"] == "zero":
-        return CompiledZero(space.shape)
-    elements, weights = form["elements"], np.array(form["weights"], dtype=np.int64)
-    if (
-        form["type"] != "elements"
-        or form["bits"] != space.axis_bits(1)
-        or weights.shape != (len(elements),)
-        or not within(weights, form["bits"])
-        or any(not isinstance(element, str) for element in elements)
-        or any(second <= first for first, second in pairwise(elements))
-    ):
-        raise InvalidQuery("canonical elements are out of order or out of range")
-    return _from_elements(space, elements, weights, form["bits"], 0.0)
 
 
 def _check_text(element: str) -> None:

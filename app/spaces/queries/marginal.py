@@ -72,6 +72,34 @@ class MarginalQuery(Request):
     def looked_at(self, space: Space) -> int:
         return values_looked_at(space, self.where, self.attributes)
 
+    @classmethod
+    def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
+        if not isinstance(space, TableSpace):
+            return None
+        values, lengths = space.values, space.shape
+        named = [axis for part in ("axes", "where") for axis, _ in form[part]]
+        together = tuple(form["among"]["axes"]) if "among" in form else ()
+        every = [*named, *(axis for axis in together if axis not in named)]
+        if len(set(every)) < len(every) or any(type(a) is not int or not 0 <= a < len(lengths) for a in every):
+            raise InvalidQuery("canonical axes are out of range, or named twice")
+        check_values(lengths, [axis for axis, _ in form["axes"]])
+        cells = {axis: Partition.some(read_labels(axis_form, lengths[axis])) for axis, axis_form in form["axes"]}
+        where = {axis: read_members(axis_form, lengths[axis]) for axis, axis_form in form["where"]}
+        if any(found.cells < 2 for found in cells.values()) or not all(map(count_of, where.values())):
+            raise InvalidQuery("canonical cells are fewer than two, or nothing is selected")
+        _check_numbers(math.prod(found.cells for found in cells.values()))
+        asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items()]
+        among: Among | None = None
+        if "among" in form:
+            among = together, read_selection(lengths, together, form["among"]["ranges"])
+            counted = {axis: found.labels >= 0 for axis, found in cells.items() if not found.whole}
+            alone, rest = _parted(*among, counted)
+            same = rest is not None and rest[0] == together and np.array_equal(rest[1], among[1])
+            kept = all(np.array_equal(alone[a], cells[a].kept) for a in together if a in cells)
+            if not same or not kept or any(axis in where for axis in together):
+                raise InvalidQuery("canonical combinations are not in their one form")
+        return _canonical(lengths, cells, where, asked, among)
+
 
 @dataclass(frozen=True, eq=False)
 class AskedAxis:
@@ -415,38 +443,6 @@ def _check_numbers(numbers: int) -> None:
             f"the answer would have {numbers:,} cells, and at most {MOST_NUMBERS:,} are given: name fewer attributes, "
             "or merge their values with bins"
         )
-
-
-def read(space: TableSpace, form: Mapping[str, Any]) -> CompiledMarginal:
-    """The marginal of a canonical form, told by its axes in ascending order.
-
-    Raises:
-        InvalidQuery: when its numbers are out of range.
-        AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
-    """
-    values, lengths = space.values, space.shape
-    named = [axis for part in ("axes", "where") for axis, _ in form[part]]
-    together = tuple(form["among"]["axes"]) if "among" in form else ()
-    every = [*named, *(axis for axis in together if axis not in named)]
-    if len(set(every)) < len(every) or any(type(a) is not int or not 0 <= a < len(lengths) for a in every):
-        raise InvalidQuery("canonical axes are out of range, or named twice")
-    check_values(lengths, [axis for axis, _ in form["axes"]])
-    cells = {axis: Partition.some(read_labels(axis_form, lengths[axis])) for axis, axis_form in form["axes"]}
-    where = {axis: read_members(axis_form, lengths[axis]) for axis, axis_form in form["where"]}
-    if any(found.cells < 2 for found in cells.values()) or not all(map(count_of, where.values())):
-        raise InvalidQuery("canonical cells are fewer than two, or nothing is selected")
-    _check_numbers(math.prod(found.cells for found in cells.values()))
-    asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items()]
-    among: Among | None = None
-    if "among" in form:
-        among = together, read_selection(lengths, together, form["among"]["ranges"])
-        counted = {axis: found.labels >= 0 for axis, found in cells.items() if not found.whole}
-        alone, rest = _parted(*among, counted)
-        same = rest is not None and rest[0] == together and np.array_equal(rest[1], among[1])
-        kept = all(np.array_equal(alone[a], cells[a].kept) for a in together if a in cells)
-        if not same or not kept or any(axis in where for axis in together):
-            raise InvalidQuery("canonical combinations are not in their one form")
-    return _canonical(lengths, cells, where, asked, among)
 
 
 def read_labels(form: Mapping[str, Any], length: int) -> IntArray:

@@ -1,17 +1,18 @@
-"""All kinds of queries: from their words, and from their canonical forms."""
+"""All kinds of queries: from their words, and from their canonical forms.
+
+A kind is a file of this folder, named here alone: its words say what they compile to and how forms of theirs are read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from app.declarations.explaining import explain
 from app.spaces.errors import InvalidQuery
-from app.spaces.graph import GraphSpace
-from app.spaces.multiset import MultisetSpace
-from app.spaces.queries import blocks, canonical, degrees, elements, marginal, statistic
+from app.spaces.queries import canonical
 from app.spaces.queries.blocks import BlocksQuery
 from app.spaces.queries.cells import DenseQuery, SparseQuery
 from app.spaces.queries.cut import CutQuery, RankOneQuery
@@ -19,11 +20,10 @@ from app.spaces.queries.degrees import DegreesQuery
 from app.spaces.queries.elements import ElementsQuery
 from app.spaces.queries.marginal import MarginalQuery
 from app.spaces.queries.predicate import PredicateQuery, ProductQuery
+from app.spaces.queries.request import Request
 from app.spaces.queries.statistic import MeanQuery, QuantileQuery, SumQuery, VarianceQuery
 from app.spaces.query import Blobs, Query
-from app.spaces.sided import SidedSpace
 from app.spaces.space import Space
-from app.spaces.table import TableSpace
 
 QueryRequest = Annotated[
     PredicateQuery
@@ -43,6 +43,7 @@ QueryRequest = Annotated[
     Field(discriminator="type"),
 ]
 _ADAPTER: TypeAdapter[QueryRequest] = TypeAdapter(QueryRequest)
+_KINDS: dict[str, type[Request]] = {kind.name(): kind for kind in get_args(get_args(QueryRequest)[0])}
 
 
 def parse_query(asked: Any) -> QueryRequest:
@@ -66,25 +67,10 @@ def from_canonical(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query
         InvalidQuery: when it is not.
     """
     try:
-        query = _read(space, form, blobs)
+        kind = _KINDS.get(form["type"], Request)
+        query = kind.read(space, form) or canonical.read(space, form, blobs)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError):
         raise InvalidQuery("not a canonical query") from None
     if query.canonical != form:
         raise InvalidQuery("not the canonical form of what it says")
     return query
-
-
-def _read(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query:
-    """The query of a form that may be anything; whatever it raises on a wrong one is an InvalidQuery."""
-    match form["type"], space:
-        case "marginal", TableSpace():
-            return marginal.read(space, form)
-        case "sum" | "mean" | "variance" | "quantile", TableSpace():
-            return statistic.read(space, form, lambda base: _read(space, base, blobs))
-        case "blocks", SidedSpace():
-            return blocks.read(space, form)
-        case "degrees", GraphSpace():
-            return degrees.read(space, form)
-        case _, MultisetSpace():
-            return elements.read(space, form)
-    return canonical.read(space, form, blobs)

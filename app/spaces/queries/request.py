@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -78,6 +78,24 @@ class Request(QueryModel):
         Raises:
             InvalidQuery: when it does not fit the space.
         """
+
+    @classmethod
+    def name(cls) -> str:
+        """What the kind is called."""
+        (name,) = get_args(cls.model_fields["type"].annotation)
+        return str(name)
+
+    @classmethod
+    def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
+        """The query of a canonical form of this type; None where the space has none of such a form of their own.
+
+        Sums with weights have theirs in common (:func:`app.spaces.queries.canonical.read`).
+
+        Raises:
+            InvalidQuery: when its numbers are out of range.
+            AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
+        """
+        return None
 
     def looked_at(self, space: Space) -> int:
         """The most values that compiling it and counting what it asks write out, beside those that it lists."""

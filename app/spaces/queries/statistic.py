@@ -8,7 +8,7 @@ is what is asked: the kind, the attribute, and the records that it is asked of, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -22,6 +22,7 @@ from pydantic import model_validator as _model_validator
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
+from app.spaces.queries import canonical
 from app.spaces.queries.linear import CompiledLocal, CompiledProduct, CompiledZero
 from app.spaces.queries.marginal import CompiledMarginal, MarginalQuery, SingleCell, marginal
 from app.spaces.queries.predicate import predicate, values_looked_at
@@ -96,6 +97,23 @@ class StatisticQuery(Request):
 
     def looked_at(self, space: Space) -> int:
         return values_looked_at(space, self.where, [*self.group_by, self.of])
+
+    @classmethod
+    def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
+        if not isinstance(space, TableSpace):
+            return None
+        axis, levels = form["of"], tuple(float(level) for level in form.get("q", ()))
+        if type(axis) is not int or not 0 <= axis < len(space.attributes) or space.attributes[axis].kind != "numbers":
+            raise InvalidQuery("a canonical statistic is of an attribute on a grid")
+        if (form["type"] == "quantile") != bool(levels) or not all(
+            low < level < high for low, level, high in zip((0.0, *levels), levels, (*levels[1:], 1.0), strict=False)
+        ):
+            raise InvalidQuery("canonical levels are out of range")
+        own = MarginalQuery.read if form["base"]["type"] == MarginalQuery.name() else canonical.read
+        base = own(space, form["base"])
+        if not isinstance(base, CompiledMarginal | CompiledProduct | CompiledLocal | CompiledZero) or base.grid_bits:
+            raise InvalidQuery("a canonical statistic is of counted records")
+        return _of(space, form["type"], axis, base, levels)
 
 
 class SumQuery(StatisticQuery):
@@ -231,26 +249,6 @@ def _of(space: TableSpace, kind: StatisticKind, axis: int, base: Query, levels: 
     low, high = attribute.bounds
     bits = answer_bits(kind, low, high, space.capacity)
     return CompiledStatistic(kind, axis, low, attribute.step, attribute.places, base, levels, space.shape, bits)
-
-
-def read(space: TableSpace, form: Mapping[str, Any], read_base: Callable[[Mapping[str, Any]], Query]) -> Query:
-    """The statistic of a canonical form, and of that of what it is asked of.
-
-    Raises:
-        InvalidQuery: when its numbers are out of range.
-        AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
-    """
-    axis, levels = form["of"], tuple(float(level) for level in form.get("q", ()))
-    if type(axis) is not int or not 0 <= axis < len(space.attributes) or space.attributes[axis].kind != "numbers":
-        raise InvalidQuery("a canonical statistic is of an attribute on a grid")
-    if (form["type"] == "quantile") != bool(levels) or not all(
-        low < level < high for low, level, high in zip((0.0, *levels), levels, (*levels[1:], 1.0), strict=False)
-    ):
-        raise InvalidQuery("canonical levels are out of range")
-    base = read_base(form["base"])
-    if not isinstance(base, CompiledMarginal | CompiledProduct | CompiledLocal | CompiledZero) or base.grid_bits:
-        raise InvalidQuery("a canonical statistic is of counted records")
-    return _of(space, form["type"], axis, base, levels)
 
 
 def _valued(question: Local | Groups, axis: int, places: int, sizes: Sequence[int]) -> Groups:
