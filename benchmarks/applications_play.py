@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms import Answer, Test
+from app.curator.mechanisms.protocol import Answer, Test
+from app.curator.mechanisms.round import Hit, play
 from app.curator.opening import Opening
-from app.curator.oqr import Hit, play
 from app.curator.plan import Plan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request

@@ -27,7 +27,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from app.curator.errors import PlanInfeasible
-from app.curator.mechanisms import Wish
+from app.curator.mechanisms.protocol import Wish
 from app.curator.planners.contract import ContractPlan
 from app.curator.planners.workload import WorkloadPlan
 from app.declarations.errors import CuratorError

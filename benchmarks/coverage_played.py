@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from app.curator.dataset import PublicDataset
-from app.curator.evidence import EvidenceMechanism
-from app.curator.mechanisms import NO_WISH, Answer, Due, MarginalTest, Measure, Units, Wish
+from app.curator.mechanisms.protocol import NO_WISH, Answer, Due, MarginalTest, Measure, Units, Wish
+from app.curator.mechanisms.round import surprise
+from app.curator.mechanisms.table import TableMechanism
 from app.curator.opening import Opening, Pins
-from app.curator.oqr import surprise
 from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import chosen, make_plan
@@ -221,7 +221,7 @@ class Played:
         """
         query = self._setting.query(words)
         assert isinstance(query, CompiledStatistic)
-        assert isinstance(self.session.mechanism, EvidenceMechanism)
+        assert isinstance(self.session.mechanism, TableMechanism)
         statistics = self.session.mechanism._statistics(self.session.state)
         found = statistics._distributions(Statistic.of_query(query))
         if found is None:

@@ -12,9 +12,9 @@ from decimal import Decimal
 import numpy as np
 
 from app.curator.dataset import PublicDataset
-from app.curator.graph_evidence import GraphEvidence
-from app.curator.mechanisms import Answer as Answered
-from app.curator.mechanisms import Measure, Measured
+from app.curator.mechanisms.graph import GraphEvidence
+from app.curator.mechanisms.protocol import Answer as Answered
+from app.curator.mechanisms.protocol import Measure, Measured
 from app.curator.opening import Opening
 from app.curator.planning import chosen, make_plan
 from app.curator.request import parse_request

@@ -9,12 +9,12 @@ import numpy as np
 
 from app.constructions.mechanism import Method
 from app.curator.dataset import PublicDataset
+from app.curator.mechanisms.release import ReleaseMechanism
 from app.curator.opening import Opening, Pins
 from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
-from app.curator.workload import ReleaseMechanism
 from app.declarations.spec import parse_spec
 from app.releases.finishing import Answers, Job, finish
 from app.services.release_request import parse_release

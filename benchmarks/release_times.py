@@ -17,7 +17,8 @@ import numpy as np
 from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.mechanisms import Measured
+from app.curator.mechanisms.protocol import Measured
+from app.curator.mechanisms.release import ReleaseMechanism
 from app.curator.opening import Opening, Pins
 from app.curator.planners.power import PowerPlan
 from app.curator.planners.table import residuals_of
@@ -26,7 +27,6 @@ from app.curator.planning import make_plan
 from app.curator.release_effort import amounts, expected_seconds
 from app.curator.request import parse_request
 from app.curator.session import Session
-from app.curator.workload import ReleaseMechanism
 from app.declarations.spec import parse_spec
 from app.measurements.strategies.tables import TableStrategy
 from app.releases.finishing import Job, finish

@@ -28,9 +28,9 @@ import numpy as np
 from app.audit import records
 from app.audit.replay import replay_file
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms import Answer, Test
+from app.curator.mechanisms.protocol import Answer, Test
+from app.curator.mechanisms.round import Hit, play
 from app.curator.opening import Opening
-from app.curator.oqr import Hit, play
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session

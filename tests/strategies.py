@@ -17,7 +17,7 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from app.curator.mechanisms import Answer, Source
+from app.curator.mechanisms.protocol import Answer, Source
 from app.declarations.spec import parse_spec
 from app.spaces.factory import space_of
 from app.spaces.queries.registry import parse_query

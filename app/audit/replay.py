@@ -41,9 +41,9 @@ from threadpoolctl import threadpool_limits
 
 from app.audit import records
 from app.audit.findings import Malformed, Undecided, Unfollowed, taking_apart
-from app.curator.contract import ContractMechanism
-from app.curator.evidence import Evidence
-from app.curator.mechanisms import (
+from app.curator.mechanisms.contract import ContractMechanism
+from app.curator.mechanisms.planned import PlannedMechanism
+from app.curator.mechanisms.protocol import (
     GREATEST_ANSWER,
     NO_VALUE,
     NO_WISH,
@@ -52,7 +52,6 @@ from app.curator.mechanisms import (
     Measure,
     Measured,
     PayingState,
-    PlannedMechanism,
     RoundNoise,
     RoundTerms,
     SessionMechanism,
@@ -60,12 +59,13 @@ from app.curator.mechanisms import (
     Units,
     Wish,
 )
+from app.curator.mechanisms.release import ReleaseMechanism
+from app.curator.mechanisms.serving import mechanism_of
+from app.curator.mechanisms.table import Evidence
 from app.curator.opening import Header, Opening
 from app.curator.plan import Plan, SessionPlan
 from app.curator.planners.workload import WorkloadPlan
-from app.curator.serving import mechanism_of
 from app.curator.session import Session
-from app.curator.workload import ReleaseMechanism
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.measurements.noise import Noise
 from app.measurements.record import Purchase

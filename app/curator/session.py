@@ -17,7 +17,7 @@ from app.constructions.base import Hypothesis
 from app.constructions.dumps import Dump
 from app.curator.answers import FirstAnswers
 from app.curator.errors import QueriesExhausted
-from app.curator.mechanisms import (
+from app.curator.mechanisms.protocol import (
     NO_VALUE,
     NO_WISH,
     Answer,
@@ -31,8 +31,8 @@ from app.curator.mechanisms import (
     Units,
     Wish,
 )
+from app.curator.mechanisms.serving import mechanism_of
 from app.curator.opening import Opening
-from app.curator.serving import mechanism_of
 from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
 from app.measurements.record import Purchase

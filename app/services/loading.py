@@ -20,7 +20,7 @@ import structlog
 
 from app.audit import records
 from app.constructions.dumps import Dump
-from app.curator.mechanisms import Answer, Measured
+from app.curator.mechanisms.protocol import Answer, Measured
 from app.curator.opening import Opening
 from app.curator.session import Session, units_of
 from app.privacy.ledger import NOTHING, Amounts

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from app.curator.mechanisms import Measured
+from app.curator.mechanisms.protocol import Measured
 from app.declarations.errors import InvalidRequest
 from app.measurements.noise import BitFlips, read_noise
 from app.measurements.pieces import Combination, Contrast, Piece, pieces_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.curator.mechanisms import Measured
+from app.curator.mechanisms.protocol import Measured
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategy import Strategy, exact_values
 from app.services.ports import NoisePort

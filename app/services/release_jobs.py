@@ -32,13 +32,13 @@ import orjson
 import structlog
 
 from app.audit import records
-from app.curator.mechanisms import Measured
+from app.curator.mechanisms.protocol import Measured
+from app.curator.mechanisms.release import ReleaseMechanism
 from app.curator.opening import Opening
 from app.curator.planners.power import PowerPlan
 from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.session import Session
-from app.curator.workload import ReleaseMechanism
 from app.declarations.errors import CuratorError
 from app.measurements.record import Measurement, Purchase, those
 from app.measurements.strategies.tables import TableStrategy

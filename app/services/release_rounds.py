@@ -3,7 +3,7 @@ is led by it where choices are those of a power method."""
 
 from __future__ import annotations
 
-from app.curator.mechanisms import Measured
+from app.curator.mechanisms.protocol import Measured
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.products import Products
 from app.measurements.strategy import exact_values

@@ -16,9 +16,9 @@ from typing import Any
 import structlog
 
 from app.curator.errors import SessionClosed
-from app.curator.mechanisms import Answer, Due, RoundNoise, Units
+from app.curator.mechanisms.protocol import Answer, Due, RoundNoise, Units
+from app.curator.mechanisms.serving import mechanism_of
 from app.curator.plan import Race
-from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.services.ballast import Ballast
 from app.services.datasets import public_dataset

@@ -18,17 +18,15 @@ from app.curator.calibration import noise_scales
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.evidence import NO_TABLE
 from app.curator.facts import Purchase, measure
-from app.curator.graph_evidence import NO_GRAPH
-from app.curator.mechanisms import Measured
+from app.curator.mechanisms.protocol import Measured
+from app.curator.mechanisms.serving import mechanism_of
 from app.curator.opening import Header, Opening, Pins
 from app.curator.plan import EvidencePlan, SessionPlan
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import chosen, make_plan, planning_bytes
 from app.curator.release_effort import expected_seconds
 from app.curator.request import SessionRequest, parse_request
-from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.declarations.errors import InvalidRequest
 from app.patience import while_wanted
@@ -65,6 +63,11 @@ Check = Callable[[], None]
 SESSION_BYTES = 1 << 20
 #: Bytes of the records of all measurements that a session starts from; and how many of them are read at a time.
 MOST_EVIDENCE, _PINS = 64 << 20, 64
+#: Why a session that starts from measurements has no hypothesis to show: of a table, of a graph or a matrix.
+NO_TABLE = (
+    "the session keeps measurements, not a table: read them at the data set's measurements, or ask for a marginal"
+)
+NO_GRAPH = "the session keeps measurements, not cells: read them at the data set's measurements, or release all cuts"
 #: What a session's id looks like. Anything else is not looked up: not every database takes every character.
 SESSION_ID = re.compile(r"[0-9a-f]{32}")
 

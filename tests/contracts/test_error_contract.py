@@ -19,9 +19,9 @@ import pytest
 from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.mechanism import Mechanism
 from app.curator.dataset import Bought, PublicDataset
-from app.curator.mechanisms import Answer, Test
+from app.curator.mechanisms.protocol import Answer, Test
+from app.curator.mechanisms.round import Hit, Miss, play, race
 from app.curator.opening import Opening
-from app.curator.oqr import Hit, Miss, play, race
 from app.curator.plan import Plan
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request

@@ -22,7 +22,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from app.curator.oqr import Hit, Miss
+from app.curator.mechanisms.round import Hit, Miss
 
 UNIT = 16
 """gamma in grid units."""

@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from app.curator.oqr import Hit, Miss, play, race
+from app.curator.mechanisms.round import Hit, Miss, play, race
 from app.privacy.costs import ConditionalRelease, renyi_cost
 from app.privacy.errors import InfiniteCost
 from app.privacy.exact import delta_of

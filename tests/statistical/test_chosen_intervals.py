@@ -13,7 +13,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from app.curator.mechanisms import Wish
+from app.curator.mechanisms.protocol import Wish
 from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise, NoiseKind
 from app.measurements.pieces import Counts

@@ -21,7 +21,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from app.curator.oqr import surprise
+from app.curator.mechanisms.round import surprise
 from app.privacy.costs import ConditionalRelease, DiscreteGaussianAnswer, Release, renyi_cost
 from app.privacy.errors import InsufficientBudget
 from app.privacy.exactness import EXACT

@@ -21,7 +21,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from app.curator.oqr import Hit, Miss, play
+from app.curator.mechanisms.round import Hit, Miss, play
 from app.privacy.costs import DiscreteLaplaceAnswer, renyi_cost
 from app.privacy.exact import delta_of
 from tests.statistical.audit import RATE, Noise, hits_paid_for, noise, proven_delta, true_charges

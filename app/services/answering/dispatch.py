@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from app.curator.errors import SessionClosed
-from app.curator.serving import mechanism_of
+from app.curator.mechanisms.serving import mechanism_of
 from app.declarations.errors import CuratorError
 from app.services.answering.aside import Aside
 from app.services.answering.lane import Lane

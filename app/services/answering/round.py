@@ -13,8 +13,8 @@ import numpy as np
 import orjson
 
 from app.audit import records
-from app.curator.mechanisms import Answer, Due, MarginalTest, Measure, Measured, Source, Units, Wish
-from app.curator.oqr import Hit, Miss, play, race, surprise
+from app.curator.mechanisms.protocol import Answer, Due, MarginalTest, Measure, Measured, Source, Units, Wish
+from app.curator.mechanisms.round import Hit, Miss, play, race, surprise
 from app.declarations.errors import CuratorError
 from app.estimation.intervals import Estimates
 from app.measurements.counting import counted

@@ -14,7 +14,7 @@ import numpy as np
 from app.audit import records
 from app.audit.replay import Verdict, replay
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms import Answer, Measure, Measured, Units, Wish
+from app.curator.mechanisms.protocol import Answer, Measure, Measured, Units, Wish
 from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request

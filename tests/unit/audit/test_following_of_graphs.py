@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.curator import graph_evidence
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible, QueriesExhausted
-from app.curator.graph_evidence import GraphEvidence
-from app.curator.mechanisms import Measured, Wish
+from app.curator.mechanisms import graph as graph_mechanism
+from app.curator.mechanisms.graph import GraphEvidence
+from app.curator.mechanisms.protocol import Measured, Wish
 from app.curator.opening import Opening
 from app.curator.session import Session
 from app.declarations.errors import CuratorError
@@ -215,7 +215,7 @@ def test_of_parts_that_weigh_many_nodes_nothing_is_expected(monkeypatch: pytest.
     """What is measured of them is told all the same, asked again too, and cuts are answered as ever. Catches groups of
     a large graph that a lane looks at for minutes, and an answer that is lost for that.
     """
-    monkeypatch.setattr(graph_evidence, "MOST_WEIGHED", 2 * NODES)
+    monkeypatch.setattr(graph_mechanism, "MOST_WEIGHED", 2 * NODES)
     player = Player("undirected", epsilon=0.5)
     first, again = player.ask(blocks(3)), player.ask(blocks(3))
     assert (first.source, again.source) == ("measurement", "cached")

@@ -16,7 +16,7 @@ from app.audit.replay import Verdict, replay_file
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.feasibility import find_plan
-from app.curator.mechanisms import Measured
+from app.curator.mechanisms.protocol import Measured
 from app.curator.opening import Opening, Pins
 from app.curator.planners.cells import EdgePlan
 from app.curator.request import SessionRequest, parse_request

@@ -19,8 +19,8 @@ import rfc8785
 
 from app.audit import records
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms import Answer, Measure, Measured, Units
-from app.curator.recorded import noise_of
+from app.curator.mechanisms.protocol import Answer, Measure, Measured, Units
+from app.curator.mechanisms.recorded import noise_of
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms import Answer, Measure
+from app.curator.mechanisms.protocol import Answer, Measure
 from app.declarations.spec import parse_spec
 from app.measurements.packing import packed_numbers, unpacked_numbers
 from app.privacy.exactness import floor_to

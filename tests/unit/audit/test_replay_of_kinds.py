@@ -19,9 +19,9 @@ import rfc8785
 from app.audit import records
 from app.audit.replay import replay
 from app.curator.dataset import Bought, PublicDataset
-from app.curator.mechanisms import Test
+from app.curator.mechanisms.protocol import Test
+from app.curator.mechanisms.round import Hit, play
 from app.curator.opening import Header, Opening
-from app.curator.oqr import Hit, play
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session

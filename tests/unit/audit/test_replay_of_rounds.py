@@ -14,12 +14,12 @@ import pytest
 from app.audit import records
 from app.audit.replay import Verdict, replay
 from app.curator.dataset import PublicDataset
+from app.curator.mechanisms.release import ReleaseMechanism
 from app.curator.opening import Opening, Pins
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
-from app.curator.workload import ReleaseMechanism
 from app.declarations.spec import parse_spec
 from app.services.measuring import measured_all
 from app.services.release_request import parse_release

@@ -21,9 +21,9 @@ from app.audit import records
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
 from app.curator.facts import measure
-from app.curator.mechanisms import Answer, Test
+from app.curator.mechanisms.protocol import Answer, Test
+from app.curator.mechanisms.round import Hit, Miss, play
 from app.curator.opening import Opening
-from app.curator.oqr import Hit, Miss, play
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session

@@ -16,7 +16,7 @@ from app.constructions.base import MeasuredQuery, PublicFacts, Step
 from app.constructions.sparse_weights import OutOfSlots, SlotsState, SparseWeights, slots_needed
 from app.curator.dataset import PublicDataset
 from app.curator.errors import UpdatesExhausted
-from app.curator.mechanisms import Answer, Test
+from app.curator.mechanisms.protocol import Answer, Test
 from app.curator.opening import Opening
 from app.curator.planning import make_plan
 from app.curator.request import parse_request

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.curator.certificates import Certificate, Certificates, whole_counts
-from app.curator.contract import ContractMechanism
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
-from app.curator.mechanisms import Answer, MarginalTest, Measured, Wish
+from app.curator.mechanisms.contract import ContractMechanism
+from app.curator.mechanisms.protocol import Answer, MarginalTest, Measured, Wish
+from app.curator.mechanisms.round import surprise
 from app.curator.opening import Opening, Pins
-from app.curator.oqr import surprise
 from app.curator.planners.contract import MOST_TESTED, Contract, ContractPlan
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request

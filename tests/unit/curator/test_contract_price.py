@@ -17,7 +17,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from app.curator.oqr import surprise
+from app.curator.mechanisms.round import surprise
 from app.curator.planners.contract import events_of_hit, price_of_hit
 from app.privacy.costs import Release, renyi_cost
 

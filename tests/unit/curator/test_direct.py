@@ -14,7 +14,8 @@ import pytest
 
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
-from app.curator.mechanisms import Answer, DirectMeasurement, Measure
+from app.curator.mechanisms.direct import DirectMeasurement
+from app.curator.mechanisms.protocol import Answer, Measure
 from app.curator.opening import Opening
 from app.curator.plan import Plan
 from app.curator.planning import make_plan

@@ -14,7 +14,8 @@ from app.constructions.multiplicative_weights import WeightsState
 from app.curator import opening as module
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import UpdatesExhausted
-from app.curator.mechanisms import GREATEST_ANSWER, NO_WISH, Answer, Learnt, OnlineQueryResponse, Test
+from app.curator.mechanisms.oqr import Learnt, OnlineQueryResponse
+from app.curator.mechanisms.protocol import GREATEST_ANSWER, NO_WISH, Answer, Test
 from app.curator.opening import Header, Opening
 from app.curator.planning import make_plan
 from app.curator.request import parse_request

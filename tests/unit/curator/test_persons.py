@@ -10,9 +10,9 @@ import pytest
 import rfc8785
 
 from app.curator.dataset import PublicDataset
-from app.curator.evidence import EvidenceMechanism
 from app.curator.facts import grid_of
-from app.curator.mechanisms import Measure, Wish
+from app.curator.mechanisms.protocol import Measure, Wish
+from app.curator.mechanisms.table import TableMechanism
 from app.curator.opening import Opening, Pins
 from app.curator.planners.table import TablePlan
 from app.curator.planning import make_plan
@@ -99,7 +99,7 @@ def test_what_is_bought_costs_what_a_person_can_move(kind: str) -> None:
         data = dataset(MOST, budget={"epsilon": 30.0, "delta": 1e-6})
         asked = request("evidence", epsilon=30.0, max_queries=2)
     opening = Opening(data, asked, make_plan(data, asked), evidence=Pins((), ()))
-    mechanism = EvidenceMechanism(opening)
+    mechanism = TableMechanism(opening)
     state = mechanism.start()
     found = [(buy.noise.kind, Fraction(buy.noise.scale), buy.price) for buy in mechanism.purchases(state)]
     question = parse_query({"type": "predicate", "where": {"x": {"in": [1, 5]}}}).compiled(data.space)
@@ -121,7 +121,7 @@ def test_sums_of_numbers_cost_what_a_person_can_move() -> None:
     for most in (1, MOST):
         numbers = [{"name": "x", "size": 64}, {"name": "n", "lower": 0, "upper": 90, "grid": 1}]
         data, asked = dataset(most, attributes=numbers), request("evidence", max_queries=300)
-        mechanism = EvidenceMechanism(Opening(data, asked, make_plan(data, asked), evidence=Pins((), ())))
+        mechanism = TableMechanism(Opening(data, asked, make_plan(data, asked), evidence=Pins((), ())))
         question = parse_query({"type": "sum", "of": "n", "where": {"x": {"in": [1, 5]}}}).compiled(data.space)
         due = mechanism.decide(mechanism.start(), question, Wish())
         assert isinstance(due, Measure)

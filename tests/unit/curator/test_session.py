@@ -17,9 +17,9 @@ from app.constructions.mechanism import Mechanism
 from app.constructions.registry import unfit
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
-from app.curator.mechanisms import Answer, Test
+from app.curator.mechanisms.protocol import Answer, Test
+from app.curator.mechanisms.round import Hit, play
 from app.curator.opening import Opening
-from app.curator.oqr import Hit, play
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session, units_of

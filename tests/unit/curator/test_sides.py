@@ -19,8 +19,8 @@ import rfc8785
 
 from app.curator.dataset import PublicDataset
 from app.curator.facts import grid_of
-from app.curator.graph_evidence import GraphMechanism
-from app.curator.mechanisms import Measure, Wish
+from app.curator.mechanisms.graph import GraphMechanism
+from app.curator.mechanisms.protocol import Measure, Wish
 from app.curator.opening import Opening, Pins
 from app.curator.planners.cells import EdgePlan
 from app.curator.planners.power import PowerPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.constructions.base import CellConstruction
-from app.curator.mechanisms import Measured, PayingState, Pinning, SessionMechanism
+from app.curator.mechanisms.protocol import Measured, PayingState, Pinning, SessionMechanism
 from app.curator.opening import Opening
 from app.curator.planners.rounds import construction_of
 from app.curator.planners.workload import WorkloadPlan

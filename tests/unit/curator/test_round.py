@@ -8,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from app.curator.oqr import Hit, Miss, play, race
+from app.curator.mechanisms.round import Hit, Miss, play, race
 
 SMALL = range(-4, 5)
 

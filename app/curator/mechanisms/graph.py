@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import chdtri
 
 from app.curator.errors import PlanInfeasible
-from app.curator.mechanisms import (
+from app.curator.mechanisms.protocol import (
     Answer,
     Due,
     Measure,
@@ -31,9 +31,9 @@ from app.curator.mechanisms import (
     Units,
     Wish,
 )
+from app.curator.mechanisms.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.curator.opening import Opening
 from app.curator.planners.graph import GraphPlan
-from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.estimation.flips import flips_quantile
 from app.estimation.graphs.cut_posterior import MOST_KEPT
 from app.estimation.graphs.cuts import CutQuestion
@@ -71,8 +71,6 @@ _ASKED_BYTES = 128
 _PAIR_BYTES = 32
 #: Noise beyond this, in units of the answer grid, might pass 62 bits once it is drawn.
 _GREATEST_UNITS = 2.0**54
-#: Why there is no hypothesis to show.
-NO_GRAPH = "the session keeps measurements, not cells: read them at the data set's measurements, or release all cuts"
 
 
 #: The parts of queries that are being answered: what they weigh is looked at again and again.

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.curator.contract import ContractMechanism
-from app.curator.evidence import EvidenceMechanism
-from app.curator.graph_evidence import GraphMechanism
-from app.curator.mechanisms import DirectMeasurement, OnlineQueryResponse, SessionMechanism
+from app.curator.mechanisms.contract import ContractMechanism
+from app.curator.mechanisms.direct import DirectMeasurement
+from app.curator.mechanisms.graph import GraphMechanism
+from app.curator.mechanisms.oqr import OnlineQueryResponse
+from app.curator.mechanisms.protocol import SessionMechanism
+from app.curator.mechanisms.release import ReleaseMechanism
+from app.curator.mechanisms.table import TableMechanism
 from app.curator.opening import Opening
 from app.curator.plan import Plan, SessionPlan
 from app.curator.planners.cells import EdgePlan
@@ -17,11 +20,10 @@ from app.curator.planners.graph import GraphPlan
 from app.curator.planners.power import PowerPlan
 from app.curator.planners.table import TablePlan
 from app.curator.planners.workload import WorkloadPlan
-from app.curator.workload import ReleaseMechanism
 
 #: Of sessions that answer from evidence, and of releases.
 _MECHANISMS: Mapping[type[SessionPlan], Callable[[Opening], SessionMechanism[Any]]] = {
-    TablePlan: EvidenceMechanism,
+    TablePlan: TableMechanism,
     ContractPlan: ContractMechanism,
     GraphPlan: GraphMechanism,
     WorkloadPlan: ReleaseMechanism,

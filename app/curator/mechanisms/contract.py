@@ -15,20 +15,11 @@ import numpy as np
 
 from app.curator.certificates import Certificate, whole_counts
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
-from app.curator.evidence import Evidence, EvidenceMechanism
-from app.curator.mechanisms import (
-    Answer,
-    Due,
-    MarginalTest,
-    Measured,
-    RoundNoise,
-    RoundTerms,
-    Units,
-    Wish,
-)
+from app.curator.mechanisms.protocol import Answer, Due, MarginalTest, Measured, RoundNoise, RoundTerms, Units, Wish
+from app.curator.mechanisms.recorded import noise_of
+from app.curator.mechanisms.table import Evidence, TableMechanism
 from app.curator.opening import Opening
 from app.curator.planners.contract import MOST_TESTED, ContractPlan
-from app.curator.recorded import noise_of
 from app.measurements.pieces import Counts, counts_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import TableStrategy
@@ -40,7 +31,7 @@ from app.spaces.questions import Cells, Question, Sum
 from app.spaces.tensor import FloatArray
 
 
-class ContractMechanism(EvidenceMechanism):
+class ContractMechanism(TableMechanism):
     """Answers from evidence with a bound that tests keep.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from app.curator.errors import PlanInfeasible
-from app.curator.mechanisms import (
+from app.curator.mechanisms.protocol import (
     GREATEST_ANSWER,
     Answer,
     AnsweringMechanism,

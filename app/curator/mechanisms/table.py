@@ -17,7 +17,7 @@ import numpy as np
 
 from app.curator.certificates import Certificates
 from app.curator.errors import PlanInfeasible
-from app.curator.mechanisms import (
+from app.curator.mechanisms.protocol import (
     GREATEST_ANSWER,
     NO_VALUE,
     Answer,
@@ -31,9 +31,9 @@ from app.curator.mechanisms import (
     Units,
     Wish,
 )
+from app.curator.mechanisms.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.curator.opening import Opening
 from app.curator.planners.table import TablePlan, held_bytes, means_of, residuals_of
-from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import Counts, counts_of, pieces_of
@@ -53,10 +53,6 @@ from app.spaces.tensor import FloatArray
 MOST_WEIGHTS = 1 << 20
 #: Tables of more cells than this are kept as records.
 MOST_COUNTS = 1 << 24
-#: Why there is no hypothesis to show.
-NO_TABLE = (
-    "the session keeps measurements, not a table: read them at the data set's measurements, or ask for a marginal"
-)
 #: About what a measured cell takes in memory: its value, in residuals and in fits.
 _CELL_BYTES = 64
 #: What multipliers of a strategy may add to the bits of its sums.
@@ -86,7 +82,7 @@ class Evidence(PayingState):
             known.add(measurement)
 
 
-class EvidenceMechanism(RecordedMechanism[Evidence]):
+class TableMechanism(RecordedMechanism[Evidence]):
     """Answers from evidence.
 
     Args:

@@ -1,0 +1,1 @@
+"""Mechanisms: what becomes of a query, decided from what is public alone."""

@@ -1,0 +1,108 @@
+"""What mechanisms have in common whose rounds are all on the terms of the session's plan."""
+
+from __future__ import annotations
+
+import math
+
+from app.curator.errors import PlanInfeasible
+from app.curator.mechanisms.protocol import (
+    Answer,
+    AnsweringMechanism,
+    Dumping,
+    RoundNoise,
+    RoundTerms,
+    S,
+    Units,
+    Wish,
+)
+from app.curator.opening import Opening
+from app.curator.plan import Plan
+from app.spaces.errors import InvalidQuery
+from app.spaces.queries.degrees import CompiledDegrees
+from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.query import Query
+
+
+class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
+    """What mechanisms have in common whose rounds are all on the terms of the session's plan."""
+
+    def __init__(self, opening: Opening) -> None:
+        plan = opening.plan
+        assert isinstance(plan, Plan)
+        self._plan, self._prior = plan, opening.prior
+        self._terms = RoundTerms(RoundNoise(plan.noise, plan.noise_scale_units), plan.price)
+
+    def admit(self, query: Query) -> None:
+        """Refuse what is no sum of counts.
+
+        Raises:
+            InvalidQuery: naming what serves.
+        """
+        if isinstance(query, CompiledDegrees):
+            raise InvalidQuery("degrees are answered by sessions whose mechanism is evidence: open one")
+        if isinstance(query, CompiledStatistic):
+            raise InvalidQuery(
+                f"a {query.kind} is answered by sessions whose mechanism is evidence or histogram: open one"
+            )
+
+    def again(self, state: S, query: Query, given: Units, bound: float | None, wish: Wish) -> Answer | None:
+        """A first answer stands: another would be known no better."""
+        if wish.within is not None and not query.is_zero and self._arm(query, wish.probability) > wish.within:
+            return None
+        # The first words may have been nearer to the grid than these are, which compile to the same weights.
+        return Answer(given, "cached", None if bound is None else max(bound, self.error_bound(query)))
+
+    def _arm(self, query: Query, confidence: float) -> float:
+        """How far the interval of an answer reaches to either side, in counts, when it is first given."""
+        raise NotImplementedError
+
+    def _check_within(self, query: Query, wish: Wish) -> None:
+        """Refuse a question whose answer would not be known as well as is wished.
+
+        Raises:
+            PlanInfeasible: saying what could be had.
+        """
+        arm = self._arm(query, wish.probability)
+        if wish.within is None or arm <= wish.within:
+            return
+        if math.isinf(arm):
+            raise PlanInfeasible(
+                "within: of answers that are tested only the bound for all of them is known: leave it out, or open a "
+                "session that answers from evidence"
+            )
+        raise PlanInfeasible(
+            f"within: the answers of this session reach {arm:,.6g} counts to either side at this confidence: ask for "
+            "less, or open a session of a larger share or fewer queries",
+            within=arm,
+        )
+
+    def error_bound(self, query: Query) -> float:
+        """What every answer to ``query`` keeps with probability 1 - beta over the session, in counts.
+
+        The plan's error bound, what rounding the weights can move on all of the mass, and half a grid unit where the
+        exact value is finer than the grid. Of a zero query the rounding alone: weights too small for the grid are not
+        asked weights of zero.
+        """
+        return self._error_bound(query, query.rounding)
+
+    def largest_bound(self, query: Query) -> float:
+        """The largest that :meth:`error_bound` can be of a query with these weights, however it was spelled.
+
+        A transcript keeps the weights as they were compiled, which does not tell what they were rounded from.
+        """
+        return self._error_bound(query, self._prior.space.most_rounding)
+
+    def _error_bound(self, query: Query, rounding: float) -> float:
+        off = rounding * self._prior.mass_bound
+        if query.is_zero:
+            return off
+        return self._within(query) + off + self._rounded(query)
+
+    def _rounded(self, query: Query) -> float:
+        """By how much an exact value may be off where it is finer than the answer grid, in counts."""
+        finer = query.grid_bits + self._prior.space.data_bits > self._plan.answer_bits
+        return math.ldexp(1, -self._plan.answer_bits - 1) if finer else 0.0
+
+    def _within(self, query: Query) -> float:
+        """What answers on the grid are within of the private values there, in counts."""
+        return self._plan.error_bound

@@ -1,0 +1,390 @@
+"""Mechanisms: what becomes of a query, decided from what is public alone.
+
+A mechanism looks at the public state and the query and says what is due: an answer that costs nothing, or a test or a
+measurement, which whoever holds the private data makes on the terms that the decision names. It learns from what was
+released, and estimates any query from its state. It never sees private data.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Generic, Literal, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from app.constructions.base import Hypothesis
+from app.constructions.dumps import Dump
+from app.curator.plan import Race
+from app.estimation.intervals import Estimates
+from app.measurements.record import Measurement, Purchase
+from app.measurements.strategies.tables import TableStrategy
+from app.measurements.strategy import Strategy
+from app.privacy.ledger import Amounts
+from app.spaces.partition import Marginal
+from app.spaces.query import Query
+
+#: Where an answer came from: the hypothesis of a construction, an estimate from all that was measured, a measurement
+#: made for it, or the session's own first answer to the same query.
+Source = Literal["hypothesis", "estimate", "measurement", "cached"]
+#: Values in whole units of the query's answer grid, one for each number that it asks for.
+Units = npt.NDArray[np.int64]
+
+#: Largest answer of a hypothesis, in grid units. Steps along queries of tiny weights can take a hypothesis far from all
+#: data, whose answers have at most 46 bits; differences to noisy values must stay 64-bit integers.
+GREATEST_ANSWER = 2**61
+
+
+#: In place of a value where there is none: a ratio that too few records are left for.
+NO_VALUE = -(2**63)
+#: Of intervals where nothing is said.
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How well somebody wants to know.
+
+    Attributes:
+        within: half the width of the interval, in counts; None where the budget decides.
+        confidence: of the interval; None where it is the session's, or ``CONFIDENCE``.
+        adaptive: whether the question was chosen by what was released before, so that its interval must be wider.
+    """
+
+    within: float | None = None
+    confidence: float | None = None
+    adaptive: bool = False
+
+    def document(self) -> dict[str, float] | None:
+        """What may decide on a measurement, as JSON; None where nothing is wished."""
+        # A wider interval may be one that is not good enough.
+        told = {"adaptive": self.adaptive or None, "confidence": self.confidence, "within": self.within}
+        return {name: value for name, value in told.items() if value is not None} or None
+
+    def over(self, other: Wish) -> Wish:
+        """This wish, and where it says nothing the other one."""
+        return Wish(
+            other.within if self.within is None else self.within,
+            other.confidence if self.confidence is None else self.confidence,
+            self.adaptive or other.adaptive,
+        )
+
+    @property
+    def probability(self) -> float:
+        """The confidence of the interval."""
+        return CONFIDENCE if self.confidence is None else self.confidence
+
+
+#: Whatever the budget allows.
+NO_WISH = Wish()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """What was measured for an answer, or at a session's opening.
+
+    Attributes:
+        release: what was counted, with which noise, and what came of it.
+        price: what it costs in both sums of the ledger.
+        expected: what was expected of the question before, in units of the answer grid, and the standard error of that
+            in the same; None at an opening.
+    """
+
+    release: Measurement[Strategy]
+    price: Amounts
+    expected: tuple[Units, int] | None = None
+
+    @property
+    def table(self) -> Measurement[TableStrategy]:
+        """What was counted of a table.
+
+        Raises:
+            ValueError: when it was measured of a graph or a matrix.
+        """
+        return self.release.of(TableStrategy)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON of integers and strings."""
+        expected = None
+        if self.expected is not None:
+            expected = {"standard_error": self.expected[1], "values": self.expected[0].tolist()}
+        return {"cost": self.price.document(), "expected": expected, "measurement": self.release.document()}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """From JSON.
+
+        Raises:
+            KeyError, TypeError, ValueError, ArithmeticError, InvalidBudget: when it is none.
+        """
+        expected, told = None, document["expected"]
+        if told is not None:
+            values = np.array(told["values"])
+            if values.dtype != np.int64 or values.ndim != 1 or type(told["standard_error"]) is not int:
+                raise TypeError("what was expected is whole units")
+            expected = values, told["standard_error"]
+        released = document["measurement"]
+        release: Measurement[Strategy]
+        if "edges" in released or "degrees" in released or "products" in released or "asked" in released:
+            release = Measurement.read(released)
+        else:
+            release = Measurement.read(released)
+        return cls(release, Amounts.read(document["cost"]), expected)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """Released values, where they came from, and the error in counts that each keeps with probability 1 - beta.
+
+    ``measured`` is what was measured for it where that is more than its values; the state has taken it in. ``tested``
+    are the counts of cells that a test found to be near enough.
+    """
+
+    units: Units
+    source: Source
+    error_bound: float | None
+    unverified: bool = False
+    accuracy: Estimates | None = None
+    measured: Measured | None = None
+    tested: Units | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundNoise:
+    """Integer noise on the answer grid: its law, and the law's scale in grid units, exact; of ``gaussian`` sigma.
+
+    One of these is one source of noise: a mechanism that goes on with the same noise names the same object, which is
+    found at once, where a fraction of many digits takes as long to look up as a round to play.
+    """
+
+    law: Literal["laplace", "gaussian"]
+    scale: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTerms:
+    """What a round is played on; all of it is public.
+
+    Attributes:
+        noise: that is added to the private values.
+        price: what a measurement costs, and a forfeit, in both sums of the ledger.
+    """
+
+    noise: RoundNoise
+    price: Amounts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Test:
+    """The hypothesis' own values are to be held against the private ones.
+
+    Attributes:
+        hypothesis: its values.
+        threshold: T, in grid units.
+        race: the Poisson race that the test is; None for a single comparison.
+        terms: its noise and price.
+        error_bound: what the answer keeps with probability 1 - beta, a hit or a miss, in counts.
+    """
+
+    #: Collectors of tests take classes of this name for their own.
+    __test__ = False
+
+    hypothesis: Units
+    threshold: int
+    race: Race | None
+    terms: RoundTerms
+    error_bound: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measure:
+    """Private values are to be released with noise, whatever they are.
+
+    Attributes:
+        terms: noise and price.
+        error_bound: what the answer keeps with probability 1 - beta, in counts.
+        strategy: what is counted, in whole numbers, or the query itself where its own values are measured and the
+            answer follows from them and what else is known; None where these values are the answer. Values of queries
+            are on the answer grid.
+        expected: what the state expects of the query, as :class:`Measured` has it.
+        wish: how well the answer is to be known.
+    """
+
+    terms: RoundTerms
+    error_bound: float | None
+    strategy: Strategy | None = None
+    expected: tuple[Units, int] | None = None
+    wish: Wish = NO_WISH
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MarginalTest:
+    """The counts of a marginal are to be held against expected ones, all cells together, and measured if they are far.
+
+    What is compared is the sum of all differences, in whole counts; nothing of it is released. What a hit releases is
+    the measurement, whose noise is its own.
+
+    Attributes:
+        marginal: what is counted.
+        counts: what is expected of its cells.
+        threshold: T, in counts.
+        race: the Poisson race that the test is; None for a single comparison.
+        noise: of the test.
+        terms: noise of the measurement, and the price of both together.
+        expected: of the query, as :class:`Measured` has it.
+        wish: how well the answer is to be known.
+    """
+
+    marginal: Marginal
+    counts: Units
+    threshold: int
+    race: Race | None
+    noise: RoundNoise
+    terms: RoundTerms
+    expected: tuple[Units, int]
+    wish: Wish
+
+
+#: What is due for a query that the public state does not answer.
+Due = Test | Measure | MarginalTest
+
+
+@dataclass(eq=False)
+class State:
+    """The public state of a mechanism: what it has used, and in a kind of its own what it knows.
+
+    ``forfeits`` counts those of the updates that were forfeits, which taught nothing.
+    """
+
+    updates: int = field(default=0, kw_only=True)
+    forfeits: int = field(default=0, kw_only=True)
+
+    def forfeit(self, price: Amounts) -> None:
+        """A round was played whose outcome could not be recorded: it counts as a hit and teaches nothing."""
+        self.updates += 1
+        self.forfeits += 1
+
+
+@dataclass(eq=False)
+class PayingState(State):
+    """That of a mechanism whose measurements have prices of their own: among it, what is left to pay with."""
+
+    left: Amounts
+
+    def forfeit(self, price: Amounts) -> None:
+        """What the round cost is gone, too."""
+        self.left = self.left.minus(price)
+        super().forfeit(price)
+
+
+S = TypeVar("S", bound=State)
+
+
+class SessionMechanism(ABC, Generic[S]):
+    """What every session and release has. States are owned by their holder: what changes one does so in place."""
+
+    #: What a question may take for a while beside a state, as far as that is counted before a session is opened.
+    asking_bytes = 0
+
+    @abstractmethod
+    def start(self) -> S:
+        """The state before the first query."""
+
+    def nbytes(self, updates: int) -> int:
+        """About how many bytes a state takes after so many updates; unless overridden there is none to speak of."""
+        return 0
+
+
+class AnsweringMechanism(SessionMechanism[S]):
+    """What becomes of a query."""
+
+    @abstractmethod
+    def admit(self, query: Query) -> None:
+        """Refuse a query that was not promised.
+
+        Raises:
+            InvalidQuery: naming what was.
+        """
+
+    @abstractmethod
+    def decide(self, state: S, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
+        """What is due for a query that was not answered before, or not as well as is wished.
+
+        ``leaning`` is the part by which what is known is taken to be worse than it is: what was recorded was decided
+        with numbers that may have had other last digits.
+
+        Raises:
+            UpdatesExhausted: when nothing can be.
+            PlanInfeasible: when what is wished cannot be had.
+        """
+
+    @abstractmethod
+    def apply(self, state: S, query: Query, due: Due, units: Units | None) -> Answer:
+        """The answer that a round makes, of which ``units`` are what was released; None of a test that released
+        nothing. Where the answer is more than what was released the state learns of it here.
+        """
+
+    @abstractmethod
+    def learn(self, state: S, query: Query, answer: Answer) -> None:
+        """Take in a first answer that was recorded, with what was measured or tested for it unless :meth:`apply` has
+        taken that in.
+        """
+
+    @abstractmethod
+    def again(self, state: S, query: Query, given: Units, bound: float | None, wish: Wish) -> Answer | None:
+        """The first answer once more; None where it is not known as well as is wished."""
+
+    @abstractmethod
+    def accuracy(self, state: S, query: Query, units: Units, wish: Wish) -> Estimates | None:
+        """How well values that were given are known by now; None where nothing is known of that."""
+
+    def working_bytes(self, state: S, query: Query) -> int:
+        """The most bytes that deciding on a query and learning from it take beside the state."""
+        return 0
+
+
+class Pinning(ABC, Generic[S]):
+    """A mechanism that starts from what was measured before the first question."""
+
+    @abstractmethod
+    def pin(self, state: S, measured: Measured) -> None:
+        """Take in what was measured before the first question; its price is what this session paid for it.
+
+        Raises:
+            ValueError: when it is of another data set.
+        """
+
+    @abstractmethod
+    def purchases(self, state: S) -> Sequence[Purchase[Strategy]]:
+        """What is to be measured at the opening, given what was measured before, with the price of each.
+
+        Raises:
+            PlanInfeasible: when what the session wishes cannot be paid.
+        """
+
+
+class Dumping(ABC, Generic[S]):
+    """A mechanism whose state may take longer to make again than to write down."""
+
+    @abstractmethod
+    def dump(self, state: S) -> Dump:
+        """What :meth:`load` makes the same state of, but for what was used."""
+
+    @abstractmethod
+    def load(self, dump: Dump) -> S:
+        """The state of a dump."""
+
+
+class Hypothetical(ABC, Generic[S]):
+    """A mechanism that keeps a hypothesis, which answers by itself."""
+
+    @abstractmethod
+    def own(self, state: S, query: Query) -> Units:
+        """The hypothesis' own values, whether or not a round is due."""
+
+    @abstractmethod
+    def export(self, state: S) -> Hypothesis:
+        """The hypothesis as data to look at."""
