@@ -56,11 +56,14 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(command: Sequence[str], environment: dict[str, str] | None = None) -> Iterator[Server]:
-    """Start ``command`` with ``{port}`` filled in; wait until /healthz answers; end it with SIGTERM."""
+def server(
+    command: Sequence[str], environment: dict[str, str] | None = None, folder: Path | None = None
+) -> Iterator[Server]:
+    """Start ``command`` in a folder with ``{port}`` filled in; wait until /healthz answers; end it with SIGTERM."""
     port = free_port()
     env = {k: v for k, v in os.environ.items() if not k.startswith("CURATOR_")} | (environment or {})
-    process = subprocess.Popen([part.format(port=port) for part in command], env=env, stderr=subprocess.PIPE)
+    words = [part.format(port=port) for part in command]
+    process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, cwd=folder)
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(300):
@@ -80,17 +83,19 @@ def server(command: Sequence[str], environment: dict[str, str] | None = None) ->
 
 
 @contextlib.contextmanager
-def curator(database_url: str | None = None, workers: int = 1, **settings: str) -> Iterator[Server]:
-    """A curator on a fresh data folder, on the embedded database or another."""
-    with tempfile.TemporaryDirectory(prefix="curator-bench-") as folder:
-        env = {"CURATOR_DATA_DIR": folder, "CURATOR_ADMIN_KEY": ADMIN_KEY, "CURATOR_LOG_LEVEL": "warning"} | settings
+def curator(
+    database_url: str | None = None, workers: int = 1, *, folder: Path | None = None, **settings: str
+) -> Iterator[Server]:
+    """A curator on fresh data, on the embedded database or another; of the code in a folder, or of this one's."""
+    with tempfile.TemporaryDirectory(prefix="curator-bench-") as data:
+        env = {"CURATOR_DATA_DIR": data, "CURATOR_ADMIN_KEY": ADMIN_KEY, "CURATOR_LOG_LEVEL": "warning"} | settings
         curator_command = [sys.executable, "-m", "app.cli"]
         if database_url is not None:
             env["CURATOR_DATABASE_URL"] = database_url
             clean = {k: v for k, v in os.environ.items() if not k.startswith("CURATOR_")}
             subprocess.run([*curator_command, "migrate"], env=clean | env, check=True, stdout=subprocess.DEVNULL)
         command = [*curator_command, "serve", "--port", "{port}", "--workers", str(workers)]
-        with server(command, env) as running:
+        with server(command, env, folder) as running:
             yield running
 
 
