@@ -129,13 +129,13 @@ class Registered:
 
     @cached_property
     def public(self) -> PublicDataset:
-        """What was public of it before anything was asked."""
+        """Its public facts before anything was asked."""
         return PublicDataset(parse_spec(self.declared), self.records)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What a session's header says that the books must know.
+    """The parts of a session's header that the books must know.
 
     Attributes:
         session, opened_at: whose header it is, and its time.
@@ -326,7 +326,7 @@ class Books:
 
     @staticmethod
     def _lose(book: Book, movement: Movement) -> None:
-        """What is left of a data set counts as spent."""
+        """Count all that is left of a data set as spent."""
         account = book.account
         if movement.kind != "forfeit" or movement.sequence is not None:
             raise movement.refuse("a movement is of no session")

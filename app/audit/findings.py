@@ -1,4 +1,4 @@
-"""What does not follow, as an error that says where; and what is no finding, as it is the audit's own failure."""
+"""Findings: errors that say where something does not follow; and the audit's own failures, which are no findings."""
 
 from __future__ import annotations
 

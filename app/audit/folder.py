@@ -50,7 +50,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class FolderVerdict:
-    """What a replay of a folder found.
+    """The outcome of a folder's replay.
 
     Attributes:
         ok: whether all follows.
@@ -153,8 +153,9 @@ def what_transcripts_lack(
 
 @dataclass(slots=True)
 class _Logged:
-    """What the log has of a session: its data set, where its header and its movements stand, and its transcript's
-    lines, under one hash; and the size of the log with the last of these."""
+    """The log's part of a session: its data set, where its header and its movements stand, and its transcript's lines,
+    under one hash; and the size of the log with the last of these.
+    """
 
     header_at: int
     dataset: str

@@ -53,7 +53,7 @@ def decimal(value: Any) -> Decimal:
 
 
 def amounts(renyi: Any, pure: Any) -> Amounts:
-    """What something costs."""
+    """A cost, from its written form."""
     exact = decimal(renyi), None if pure is None else decimal(pure)
     try:
         with taking_apart():

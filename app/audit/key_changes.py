@@ -66,7 +66,7 @@ class KeyChange:
 
 
 def change_record(*, statement: bytes, recorded_at: str) -> Mapping[str, Any]:
-    """What the line of a change in the log says."""
+    """The record that a key change's line in the log states."""
     return {"record": "log key", "statement": statement.decode(), "recorded_at": recorded_at}
 
 

@@ -1,4 +1,4 @@
-"""What the log of a service holds, and what an auditor who follows it takes for true.
+"""The contents of a service's log, and what an auditor who follows it takes for true.
 
 A leaf is a line of canonical JSON: a transcript's header, entry or record of a measurement as it stands there, a
 movement of a ledger, or a public event (a data set is registered or retired, a principal is created, gets another key
@@ -92,7 +92,7 @@ def key_record(*, statement: bytes, recorded_at: str) -> bytes:
 
 @dataclass(frozen=True)
 class Follower:
-    """What an auditor holds for true of one log: the key that is known of it, and the last checkpoint that it verified.
+    """An auditor's knowledge of one log: the key that is known of it, and the last checkpoint that it verified.
 
     ``seen`` is None before the first one. ``statements`` led to the key since ``seen``, and must be lines of the log.
     """
@@ -119,7 +119,7 @@ class Follower:
         return self
 
     def look(self, note: bytes) -> Checkpoint:
-        """What a note says, if it can follow on what was seen as far as the sizes tell.
+        """The checkpoint of a note, if it can follow on what was seen as far as the sizes tell.
 
         Raises:
             NoteRefused: when it is no checkpoint that this log signed.

@@ -34,7 +34,7 @@ _PRIVATE = "PRIVATE+KEY+"
 
 
 def note_at(path: Path) -> bytes:
-    """What a file has of a note: no more of it than tells that it is none.
+    """The part of a file that may be a note: no more of it than tells that it is none.
 
     Raises:
         OSError: when it cannot be read.
@@ -68,7 +68,7 @@ def _decode(text: str, what: str) -> bytes:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a log says of itself: how many leaves it has, and the tree hash over them."""
+    """A log's statement of itself: how many leaves it has, and the tree hash over them."""
 
     origin: str
     size: int
@@ -129,7 +129,7 @@ class _KeyHolder:
         return made
 
     def _own(self, signatures: list[tuple[str, bytes]]) -> list[bytes]:
-        """What this key has put into a note, without its hash."""
+        """This key's signature in a note, without the key's hash."""
         own = [data[_HASH_BYTES:] for name, data in signatures if name == self.name and data[:4] == self.key_hash]
         if not own:
             raise NoteUnsigned(f"the note is not signed by {self.name} with the key that is known of it")
@@ -174,7 +174,7 @@ class Verifier(_KeyHolder):
 
 @dataclass(frozen=True)
 class Cosignature:
-    """What a witness said of a note: of which text, when (seconds since 1970), and the line in which it did."""
+    """A witness' statement about a note: of which text, when (seconds since 1970), and the line in which it did."""
 
     text: str
     time: int
@@ -215,7 +215,7 @@ class WitnessVerifier(_KeyHolder):
 
 
 def _cosigned(text: str, time: int) -> bytes:
-    """What a witness signs."""
+    """The text that a witness signs."""
     return f"cosignature/v1\ntime {time}\n{text}".encode()
 
 

@@ -18,7 +18,7 @@ _BESIDE = frozenset({"weights", "trailer"})
 
 
 def told_by(line: bytes) -> dict[str, Any]:
-    """What a line of a log says, nothing where it is no record: it may not be verified yet, or be signed still."""
+    """The record of a log's line, nothing where it is no record: it may not be verified yet, or be signed still."""
     try:
         return parse(line)
     except ValueError:
@@ -34,7 +34,7 @@ class NoRecord(ValueError):
 
 
 class Presence:
-    """What of one transcript is still to be found, while the lines of a log are looked at one by one.
+    """The part of one transcript that is still to be found, while the lines of a log are looked at one by one.
 
     Args:
         transcript: its lines (:func:`app.audit.records.transcript_lines`).

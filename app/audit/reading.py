@@ -117,7 +117,7 @@ class Reading:
         return record, session
 
     def end(self) -> Iterator[Unfollowed]:
-        """What does not follow of the log as a whole."""
+        """Findings about the log as a whole."""
         for session in self.threads.sessions:
             if session not in self.books.sessions:
                 yield Unfollowed("a session has no movement", check="books", session=session)
@@ -128,12 +128,12 @@ class Reading:
         self._waiting[session] = opened_of(record, session), size
 
     def _opened(self, session: str) -> Opened | None:
-        """What the header says that stands before a session's first movement."""
+        """The header that stands before a session's first movement."""
         return self._waiting.pop(session, (None, 0))[0]
 
 
 def opened_of(record: Mapping[str, Any], session: str) -> Opened:
-    """What a header says.
+    """A session's header, read.
 
     Raises:
         Unfollowed: when it describes no session.

@@ -81,7 +81,7 @@ from app.spaces.query import Query
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a replay found: a summary, or the first entry that does not follow."""
+    """The outcome of a replay: a summary, or the first entry that does not follow."""
 
     ok: bool
     summary: dict[str, Any] = field(default_factory=dict)
@@ -677,7 +677,7 @@ class Replaying:
 
     @property
     def paid(self) -> Amounts:
-        """What the session has spent in all."""
+        """The session's spending in all."""
         assert self.session is not None
         session, plan = self.session, self.session.plan
         if not isinstance(plan, Plan):
@@ -771,8 +771,8 @@ class Replaying:
 
     @staticmethod
     def _expected(measured: Measured, due: tuple[Units, int] | None, sequence: int) -> tuple[Units, int] | None:
-        """What was expected of a question, held against what follows, to a small part of its standard error; None of a
-        statistic.
+        """Hold the prediction of a question against the one that follows, to a small part of its standard error; None
+        of a statistic.
         """
         if due is None is measured.expected:
             return None
@@ -808,7 +808,7 @@ class Replaying:
 
 
 def _part(plan: SessionPlan, paid: Amounts) -> float:
-    """What was paid as a part of the session's epsilon, in the sum that this is a share of."""
+    """A payment as a part of the session's epsilon, in the sum that this is a share of."""
     if plan.regime == "pure" and paid.pure is not None:
         return float(paid.pure)
     return float(Fraction(plan.epsilon) * Fraction(paid.renyi) / Fraction(plan.reserved))

@@ -55,7 +55,7 @@ _HOLDS: dict[Check, str] = {
 
 @dataclass
 class _Findings:
-    """What does not follow: how much by check, and the first of it."""
+    """Findings of a report: how many by check, and the first of each."""
 
     counts: Counter[Check] = field(default_factory=Counter)
     first: list[dict[str, Any]] = field(default_factory=list)
@@ -315,7 +315,7 @@ def _dataset(
     *,
     whole: bool,
 ) -> dict[str, Any]:
-    """What there is of a data set, with so many of its sessions; where not ``whole``, without movements and points."""
+    """The report of a data set, with so many of its sessions; where not ``whole``, without movements and points."""
     told = book.document(account)
     if not whole:
         told["movements"] |= {"first": [], "last": [], "left_out": told["movements"]["by_kind"]}

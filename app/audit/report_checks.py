@@ -1,4 +1,4 @@
-"""What of a log was checked from outside of its lines: checkpoint and transcripts; and what remains to be trusted."""
+"""The checks of a log from outside of its lines: checkpoint and transcripts; and what remains to be trusted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRUST = (
 
 @dataclass(frozen=True)
 class Verified:
-    """What became of the checkpoint and the lines, which whoever read them tells.
+    """The outcome for the checkpoint and the lines, which whoever read them tells.
 
     Attributes:
         origin, key: of the log, as they were first told; None where they cannot be read.
@@ -46,7 +46,7 @@ class Verified:
         return bool(self.checkpoint is None or self.problem or self.fork or self.refused)
 
     def checks(self, lines: int) -> list[dict[str, Any]]:
-        """What was looked at, and whether it holds; ``lines`` is how many there are."""
+        """The checks, and whether each holds; ``lines`` is how many there are."""
         if self.checkpoint is None:
             return [check_of("signature", f"there is no checkpoint that the log's key has signed: {self.problem}", "")]
         found = [
@@ -71,7 +71,7 @@ def check_of(name: str, problem: str | None, says: str) -> dict[str, Any]:
 
 
 def replay_check(replays: Mapping[str | None, str | None] | None) -> dict[str, Any]:
-    """What became of the transcripts, as a check."""
+    """The outcome for the transcripts, as a check."""
     if replays is None:
         return {"check": "replay", "holds": None, "says": "No transcripts were replayed."}
     wrong = [(session, problem) for session, problem in replays.items() if problem is not None]

@@ -86,7 +86,7 @@ def _spent(budget: Mapping[str, Any], what: str) -> str:
 
 
 def _attributes(declared: Any) -> Markup | None:
-    """What was declared: attributes as a table where there are some, and everything as it stands."""
+    """The declaration: attributes as a table where there are some, and everything as it stands."""
     if declared is None:
         return None
     attributes = declared.get("attributes") if isinstance(declared, Mapping) else None

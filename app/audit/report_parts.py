@@ -85,7 +85,7 @@ def table(
 
 
 def facts(told: Mapping[str, object]) -> Markup:
-    """What is what; None is left out."""
+    """A list of facts by their names; None is left out."""
     return tag(
         "dl",
         *(

@@ -29,7 +29,7 @@ _MOST_SOURCES = 20
 
 @dataclass(slots=True)
 class Detail:
-    """What is shown of a session beside its sums."""
+    """The details of a session that are shown beside its sums."""
 
     mechanism: Any
     plan: Any
@@ -92,7 +92,7 @@ class Course:
 
     @property
     def paid(self) -> Decimal:
-        """What it has spent by the movements, at the ledger's order."""
+        """Its spending by the movements, at the ledger's order."""
         return Decimal(0) if self.held is None else self.held.share.spent.renyi
 
     def tell(self, cost: Decimal, at: str) -> None:

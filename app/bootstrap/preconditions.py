@@ -1,4 +1,4 @@
-"""What must hold before a command of the operator works on stored data: settings, the lock, the database."""
+"""Preconditions of a command of the operator works on stored data: settings, the lock, the database."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class ProcessReaders:
         return _SUMMARIES.validate_python(told)
 
     def _ask(self, what: str, path: Path, memory_limit: int, *arguments: object) -> tuple[Any, PrivateData | None]:
-        """What a process tells, and the numbers that it hands over.
+        """A process' message, and the descriptors that it hands over.
 
         Raises:
             InvalidDataset: when the file is refused, or is not read within time and memory.
@@ -225,7 +225,7 @@ def _take(connection: socket.socket, size: int) -> bytes:
 
 
 def _received(connection: socket.socket) -> tuple[dict[str, Any], PrivateData | None]:
-    """What a process tells, and the numbers that come with it.
+    """A process' message, and the descriptors that come with it.
 
     Raises:
         EOFError: when it ends before, or tells what makes no sense.
@@ -271,7 +271,7 @@ def _hand_over(data: PrivateData) -> int:
 
 
 def _read(what: str, path: Path, memory_limit: int, arguments: tuple[Any, ...]) -> tuple[dict[str, Any], list[int]]:
-    """What is to be told, and descriptors of what goes with it."""
+    """The message to send, and the descriptors that go with it."""
     try:
         if what == "read_private":
             spec, filename = arguments

@@ -1,4 +1,4 @@
-"""What is made of a release's measurements, in a process of its own: it sees what was released and no private data.
+"""The process that finishes a release from its measurements: it sees what was released and no private data.
 
 The server starts this module, hands it a job and hears of its progress. When the server ends, however that comes, the
 system ends this process too.
@@ -42,7 +42,7 @@ class ProcessFinisher:
         self._guard, self._stopped = threading.Lock(), False
 
     def finish(self, job: Job, progress: Progress) -> Outcome:
-        """What came of a job.
+        """The outcome of a job.
 
         Raises:
             CuratorError: when nothing can come of it.
@@ -106,7 +106,7 @@ class ProcessFinisher:
 
 
 def _how(code: int) -> str:
-    """What ended a process, in words."""
+    """The cause of a process' end, in words."""
     if code == -signal.SIGKILL:
         return "the process that worked on it was killed, most likely because the machine had no memory left"
     return "the process that worked on it ended before its work did; the server's log says why"

@@ -13,7 +13,7 @@ class Refusal(Exception):
 
 
 class Contradiction(Refusal):
-    """What was signed contradicts itself: no failure, but a finding."""
+    """Signed statements contradict each other: no failure, but a finding."""
 
     code = 3
 

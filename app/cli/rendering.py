@@ -148,7 +148,7 @@ def _interval(ends: tuple[float, float] | None, error: float | None) -> str:
 
 
 def _about(answer: Answered) -> dict[str, object]:
-    """What every answer says beside its numbers."""
+    """The lines that every answer has beside its numbers."""
     facts: dict[str, object] = {}
     if answer.confidence is not None and answer.interval_kind is not None:
         facts["intervals hold with probability"] = f"{answer.confidence:g} ({answer.interval_kind})"

@@ -42,7 +42,7 @@ def shown(value: float | None, standard_error: float | None) -> str:
 
 
 def named(label: Label) -> str:
-    """What a cell is called, for a person: that of no value as conditions have it."""
+    """A cell's label, for a person: that of no value as conditions have it."""
     return "null" if label is None else str(label)
 
 
@@ -55,7 +55,7 @@ def _pair(interval: Any) -> tuple[float, float] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """What every answer says: where it came from, what it cost, how its errors are meant.
+    """The part that all answers have: where it came from, what it cost, how its errors are meant.
 
     With probability 1 - ``beta`` all answers of a session keep their ``error_bound`` together; it is None where nothing
     is promised of all of them. Intervals hold one by one, with probability ``confidence`` each. ``charged_epsilon`` is

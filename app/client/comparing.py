@@ -1,4 +1,4 @@
-"""What two auditors were shown, held against each other: whether one log begins with the other."""
+"""Two auditors' views of a log held against each other: whether one log begins with the other."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ Number = Any
 
 
 class Wanted(TypedDict, total=False):
-    """What is wanted of an answer, as for :meth:`Session.ask`."""
+    """The wanted accuracy of an answer, as for :meth:`Session.ask`."""
 
     within: float | None
     confidence: float | None
@@ -201,7 +201,7 @@ class Curator:
     def check(
         self, data: Data, spec: JSON | str | None = None, *, filename: str | None = None, table: str | None = None
     ) -> Check:
-        """What a registration would find wrong with a file, all of it; nothing is registered, kept or charged.
+        """Check a file as a registration would, and tell all that is wrong; nothing is registered, kept or charged.
 
         Args:
             data: as for :meth:`register`.
@@ -243,7 +243,7 @@ class Curator:
         return Ledger.parse({**page, "entries": entries})
 
     def measurements(self, dataset: str) -> list[JSON]:
-        """What was ever measured of a data set, in the order of recording, without values."""
+        """All measurements of a data set in the order of recording, without values."""
         return self._items(f"/v1/datasets/{_segment(dataset)}/measurements")
 
     def measurement(self, dataset: str, id: str) -> JSON:
@@ -291,7 +291,7 @@ class Curator:
         max_queries: int | None = None,
         **options: Any,
     ) -> Plan:
-        """What a session would promise and cost; charges nothing. Arguments as for :meth:`open_session`."""
+        """Plan a session: its promises and costs; charges nothing. Arguments as for :meth:`open_session`."""
         # A plan changes nothing and may be repeated. The key tells the transport so; the service ignores it.
         body = _opening(dataset, mechanism, epsilon, max_queries, options)
         return Plan.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
@@ -530,7 +530,7 @@ def _opening(
 
 
 def _wanted(within: float | None, confidence: float | None, adaptive: bool) -> JSON:
-    """What a query says of the answer that is wanted, without what is left to the session."""
+    """The wanted accuracy that a query names, without what is left to the session."""
     given = {"within": within, "confidence": confidence, "adaptive": adaptive or None}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -576,7 +576,7 @@ class Session:
 
     @property
     def plan(self) -> Plan:
-        """What the session promises and costs at most."""
+        """The session's promises, and its cost at most."""
         return self.opened.plan
 
     def state(self) -> SessionState:
@@ -1028,7 +1028,7 @@ class Session:
         return verdict.summary | {"log": {"size": found.size, "checked": [f"{count} records"], "not_checked": []}}
 
     def _look_at_log(self) -> JSON:
-        """What can be told of the log without its entries."""
+        """Look at the log as far as it can be checked without its entries."""
         found = self._seen_log.look()
         checked, left = ["one key, and no smaller log than was shown before"], ["that the records are in the log"]
         if found["proven"] is not None:

@@ -309,12 +309,12 @@ class LogFolder:
                 yield from whole_lines(file)
 
     def _state(self) -> Follower:
-        """What the folder holds for true."""
+        """The folder's knowledge of the log."""
         note = self._path / "checkpoint"
         return Follower(*self.signed(note_at(note))) if note.exists() else Follower(self.keys()[0])
 
     def _follow(self, curator: Curator, state: Follower, note: bytes, most_bytes: int) -> tuple[Checkpoint, Reached]:
-        """What a note says, when the folder has all of its lines, and how far these were read."""
+        """Follow a note, when the folder has all of its lines, and how far these were read."""
         found = state.look(note)
         before = state.seen.size if state.seen is not None else 0
         if 0 < before < found.size:

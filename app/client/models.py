@@ -136,7 +136,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of the records of a table's file. It tells of private data: it is for who registers alone.
+    """The fate of the records of a table's file. It tells of private data: it is for who registers alone.
 
     ``attributes`` has for each attribute how many records it dropped, and of the kept ones in how many its value was
     moved to a bound (``clamped``) or ``missing``. A record counts once in ``dropped`` and ``clamped``, and once in each
@@ -161,7 +161,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is public about a data set: its domain and budget, ``unit``, what neighbours differ in, and the
+    """The public facts of a data set: its domain and budget, ``unit``, what neighbours differ in, and the
     ``commitment`` to its private file, None where it was registered before there were any.
 
     ``warnings``, and of a table the ``report`` of its file, are only in the reply to the registration of a data set.
@@ -227,7 +227,7 @@ class CheckedProblem:
 
 @dataclass(frozen=True)
 class Check:
-    """What a registration would find wrong, and ``spec``, the declaration with what was left out of it.
+    """The findings of a check, and ``spec``, the declaration with what was left out of it.
 
     A drafted declaration was made by reading the private file: it is for the admin's eyes until what was guessed is
     replaced by what is known without the data. ``report`` tells what would become of the records, None where that is
@@ -273,7 +273,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a session would do: its noise, its bounds and its cost. Errors and scales are in counts.
+    """A session's plan: its noise, its bounds and its cost. Errors and scales are in counts.
 
     What a plan does not have is None: ``threshold`` where every question is measured; noise, bound and scales of a
     session that answers from evidence, and its numbers of queries and updates where none was declared. Such a plan has

@@ -124,7 +124,7 @@ def _names(attributes: str | Iterable[str]) -> list[str]:
 
 
 def _narrowed(where: Mapping[str, Any] | None, bins: Mapping[str, Iterable[float]] | None) -> Query:
-    """What a question says of bins and conditions, where it says any."""
+    """The bins and conditions of a question, where it has any."""
     said: Query = {}
     if bins:
         said["bins"] = {name: _plain(list(edges)) for name, edges in bins.items()}

@@ -1,4 +1,4 @@
-"""What a client demands of witnesses before it takes a checkpoint: enough of those that it knows must have cosigned one
+"""A client's demands on witnesses before it takes a checkpoint: enough of those that it knows must have cosigned one
 that the checkpoint begins with.
 """
 
@@ -25,7 +25,7 @@ class Quorum:
 
     @staticmethod
     def of(lines: Sequence[str], need: int | None, max_age: float | None) -> Quorum | None:
-        """What is demanded; None where no witness is named.
+        """The demand; None where no witness is named.
 
         Args:
             lines: their public keys, each NAME+HASH+KEY.

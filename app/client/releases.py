@@ -145,7 +145,7 @@ class Release:
 
     @property
     def plan(self) -> Plan:
-        """What is measured for it, and what that costs."""
+        """The measurements for it, and their cost."""
         return self.state.plan
 
     @property

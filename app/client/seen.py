@@ -1,4 +1,4 @@
-"""What a client was told while its sessions ran, kept to hold against what it is shown later."""
+"""Records of what a client was told while its sessions ran, kept to hold against what it is shown later."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ class Transport:
         return parse_json(self.send(call))
 
     def consume(self, call: Call, reader: Callable[[httpx.Response], T]) -> T:
-        """What ``reader`` makes of the successful reply, whose body is still to be read.
+        """Give what ``reader`` makes of the successful reply, whose body is still to be read.
 
         A connection that breaks while the body is read is a failed try like any other: ``reader`` then starts
         anew.
@@ -257,7 +257,8 @@ class Transport:
             part.unlink(missing_ok=True)
 
     def stream(self, call: Call, reader: Callable[[httpx.Response], Iterator[T]]) -> Iterator[T]:
-        """What ``reader`` makes of the reply to ``call`` as it comes; one try, however long it takes, but for its head.
+        """Give what ``reader`` makes of the reply to ``call`` as it comes; one try, however long it takes, but for its
+        head.
 
         Raises:
             ProtocolError: when the reply is compressed.
@@ -281,7 +282,7 @@ class Transport:
 
 
 def describe(error: httpx.TransportError) -> str:
-    """What happened to the connection, in a few words."""
+    """The connection's failure, in a few words."""
     if isinstance(error, httpx.TimeoutException):
         return "it took too long"
     return str(error) or type(error).__name__

@@ -173,7 +173,7 @@ def group_cuts(groups: Codes, rng: np.random.Generator) -> CutAnalyst:
 
 
 class Told:
-    """What an analyst makes of all that it was told of a graph: a guess of every pair of nodes.
+    """An analyst's guess from all that it was told of a graph: one of every pair of nodes.
 
     The guess begins with what released degrees let expect. Each answer moves the pairs of its cut alike, so that they
     add up to it (Frieze, Kannan 1999).
@@ -190,7 +190,7 @@ class Told:
         self.moved = np.zeros_like(self._expected)
 
     def guess(self, left: Flags, right: Flags) -> float:
-        """What is guessed of a cut."""
+        """The guess of a cut."""
         pairs = np.ix_(left, right)
         return float(self._expected[pairs].sum() + self.moved[pairs].sum())
 

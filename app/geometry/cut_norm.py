@@ -63,7 +63,7 @@ _ROUNDOFF = 2.0**-53
 
 @dataclass(frozen=True, eq=False)
 class CutNorm:
-    """What is known of a cut norm: ``lower <= cut norm <= upper``.
+    """Certified bounds of a cut norm: ``lower <= cut norm <= upper``.
 
     Attributes:
         lower: ``|A(left, right)|``, the correctly rounded sum of the entries.

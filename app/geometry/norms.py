@@ -130,7 +130,7 @@ class Norm:
         return norm
 
     def magnitudes(self, array: Any) -> FloatArray:
-        """What the l_p norm is taken of; ``array`` is dense, or CSR whose absent entries are zero."""
+        """Absolute values for the l_p norm; ``array`` is dense, or CSR whose absent entries are zero."""
         if self.family == "group":
             return row_norms(array, self.side or "rows")
         if self.family == "schatten":

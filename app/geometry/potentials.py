@@ -226,7 +226,9 @@ class SpectralLine:
 
 
 def _apart(s: FloatArray, m: FloatArray, q: float) -> float:
-    """What pairs of singular values add to the slope: a band of rows at a time, as it is a matter of many arrays."""
+    """The terms that pairs of singular values add to the slope: a band of rows at a time, as it is a matter of many
+    arrays.
+    """
     g, total = s ** (q - 1), 0.0
     band = max(1, PIECE // len(s))
     for start in range(0, len(s), band):

@@ -32,7 +32,7 @@ GUESSES = 256
 
 
 class RateLimits(Protocol):
-    """What the operator allows one key."""
+    """The operator's limits on one key."""
 
     @property
     def rate_limit(self) -> float | None: ...

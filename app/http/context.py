@@ -1,4 +1,4 @@
-"""What the routes work with: the use cases, and what HTTP adds to them."""
+"""The context of the routes: the use cases, and what HTTP adds to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.services.services import Services
 
 
 class Limits(RateLimits, Protocol):
-    """What the operator allows."""
+    """The operator's limits."""
 
     @property
     def max_body_bytes(self) -> int: ...
@@ -59,7 +59,7 @@ class Lifecycle(Protocol):
 
 @dataclass(frozen=True)
 class Context:
-    """What every route can reach.
+    """The parts that every route can reach.
 
     Args:
         services: the use cases.

@@ -87,7 +87,7 @@ def forget_others(folder: Path, working: set[int]) -> None:
 
 @dataclass(frozen=True)
 class Levels:
-    """What one process holds at a moment."""
+    """The load of one process at a moment."""
 
     waiting_requests: int
     sessions_in_memory: int

@@ -29,7 +29,7 @@ MAX_HEAD = 1 << 16
 
 @dataclass(frozen=True)
 class ConnectionPolicy:
-    """What connections may do.
+    """The limits on connections.
 
     Args:
         limits: how many connections there may be.

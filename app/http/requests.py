@@ -1,4 +1,4 @@
-"""What routes read of a request: who is asking, a body of JSON, an idempotency key, parameters."""
+"""The parts of a request that routes read: who is asking, a body of JSON, an idempotency key, parameters."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def json_body(request: Request, context: Context, actor: Principal) -> Any
 
 
 async def optional_json_body(request: Request, context: Context, actor: Principal) -> Any:
-    """What a body of JSON says, whatever it is declared to be; an empty object where there is none.
+    """The JSON of a body, whatever it is declared to be; an empty object where there is none.
 
     Raises:
         InvalidRequest: when it is not JSON, or is nested too deep.

@@ -42,7 +42,7 @@ class PrincipalView(Reply):
 
 
 class SumView(Reply):
-    """What is spent, reserved and left of a budget by one of its two sums, as epsilons."""
+    """A budget's spent, reserved and remaining part by one of its two sums, as epsilons."""
 
     spent_epsilon: float
     reserved_epsilon: float
@@ -100,9 +100,9 @@ class TallyView(Reply):
 
 
 class ReportView(Reply):
-    """What became of the records of a table's file; ``dropped`` and ``clamped`` count a record once, and
-    ``beyond_cap`` are those of persons who have more than are kept of anybody. Of a graph whose ``unit`` is a node of
-    one side records are different edges, and ``beyond_cap`` are those that were left out of nodes with too many.
+    """The fate of the records of a table's file; ``dropped`` and ``clamped`` count a record once, and ``beyond_cap``
+    are those of persons who have more than are kept of anybody. Of a graph whose ``unit`` is a node of one side records
+    are different edges, and ``beyond_cap`` are those that were left out of nodes with too many.
     """
 
     read: int
@@ -131,7 +131,7 @@ class CheckedProblem(Reply):
 
 
 class CheckView(Reply):
-    """What a registration would find wrong, and the declaration with what was left out of it.
+    """The findings of a check, and the declaration with what was left out of it.
 
     ``report`` tells what would become of the file's records, null where that is not known. ``warnings`` are those of a
     registration, and one more where the file was read for a draft; ``notes`` tell what was left out of the declaration,
@@ -174,7 +174,7 @@ class LedgerView(Reply):
 
 
 class PlanView(Reply):
-    """What a session will do and promises; errors and scales in counts.
+    """A session's plan and promises; errors and scales in counts.
 
     ``error_bound`` holds with probability 1 - beta for all answers until ``max_updates`` are used; in a ``guaranteed``
     plan for all queries. ``update_bound`` is how many updates there can be at worst, whatever is asked, and
@@ -293,7 +293,7 @@ class SessionView(Reply):
 
 
 class _Answered(Reply):
-    """What every answer says: where it came from, what it cost, its place in the transcript.
+    """The part that all answers have: where it came from, what it cost, its place in the transcript.
 
     ``error_bound`` holds with probability 1 - beta for all answers of the session together; it is null where nothing is
     promised of all of them. Intervals hold one by one, with probability ``confidence`` each: of kind ``unbiased`` by

@@ -55,8 +55,9 @@ def rdp_scale(epsilon: Exact, delta: Exact, updates: int, release: Release = "si
 
 
 def per_hit(total: Decimal, updates: int) -> Decimal:
-    """What each of ``updates`` hits may cost so that all of them together stay within ``total``: rounded
-    down to 1e-24."""
+    """The amount that each of ``updates`` hits may cost so that all of them together stay within ``total``: rounded
+    down to 1e-24.
+    """
     quanta = int(total.scaleb(-QUANTUM.adjusted(), context=WORKING)) // checked_count(updates, "updates")
     return EXACT.multiply(Decimal(quanta), QUANTUM)
 

@@ -1,4 +1,4 @@
-"""What a mechanism costs in Renyi differential privacy (RDP): exact decimals, rounded up.
+"""The cost of mechanisms in Renyi differential privacy (RDP): exact decimals, rounded up.
 
 Events are frozen descriptions of what is computed from the data; ``renyi_cost`` reads them. Costs at one
 order add up over adaptively chosen mechanisms (Mironov 2017, proposition 1, and for hits of a session the

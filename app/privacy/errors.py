@@ -1,4 +1,4 @@
-"""What the privacy kernel refuses, and why."""
+"""The refusals of the privacy kernel."""
 
 from decimal import Decimal
 

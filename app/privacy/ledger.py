@@ -55,7 +55,7 @@ def amount(value: Decimal) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a data set may spend, fixed at registration.
+    """The budget of a data set, fixed at registration.
 
     Attributes:
         epsilon, delta: the guarantee over everything that is ever computed from the data set.
@@ -147,7 +147,7 @@ def _checked_decimal(value: Exact, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What something costs, or holds, in both sums of a ledger.
+    """A cost or a holding, in both sums of a ledger.
 
     Attributes:
         renyi: Renyi divergence at the ledger's order.
@@ -159,7 +159,7 @@ class Amounts:
 
     @classmethod
     def of(cls, event: PrivacyEvent, order: Decimal) -> Self:
-        """What an event costs, rounded up.
+        """The cost of an event, rounded up.
 
         Raises:
             InfiniteCost: when that is infinite at this order; the event must then be refused.
@@ -177,7 +177,7 @@ class Amounts:
         return Amounts(EXACT.add(self.renyi, other.renyi), pure)
 
     def minus(self, cost: "Amounts") -> "Amounts":
-        """What is left after something that costs so much.
+        """The remainder after something that costs so much.
 
         Raises:
             InsufficientBudget: when this is less.
@@ -234,7 +234,7 @@ def _left(held: Decimal, cost: Decimal) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one session or release holds of an account: ``reserved`` is promised to it, ``spent`` it has used.
+    """The part of an account that one session or release holds: ``reserved`` is promised to it, ``spent`` it has used.
 
     It is pure from its opening or not at all: then both amounts are.
     """
@@ -326,22 +326,22 @@ class Account:
 
     @property
     def used(self) -> Decimal:
-        """What is reserved or spent of the total."""
+        """The reserved and spent part of the total."""
         return EXACT.add(self.reserved, self.spent)
 
     @property
     def pure_used(self) -> Decimal:
-        """What is reserved or spent of epsilon by what is pure."""
+        """The reserved and spent part of epsilon by what is pure."""
         return EXACT.add(self.pure_reserved, self.pure_spent)
 
     @property
     def remaining(self) -> Decimal:
-        """What may still be reserved of the total, whatever the noise."""
+        """The part of the total that may still be reserved, whatever the noise."""
         return max(Decimal(0), EXACT.subtract(self.budget.total, self.used))
 
     @property
     def pure_remaining(self) -> Decimal:
-        """What may still be reserved of epsilon by what is pure, whatever the total."""
+        """The part of epsilon that may still be reserved by what is pure, whatever the total."""
         return Decimal(0) if self.impure else max(Decimal(0), EXACT.subtract(self.budget.epsilon, self.pure_used))
 
     @property
@@ -351,7 +351,7 @@ class Account:
 
     @property
     def whole(self) -> Amounts | None:
-        """What is left of both sums, the pure one rounded down to 1e-12, where one pure session may take all of it;
+        """The remainder of both sums, the pure one rounded down to 1e-12, where one pure session may take all of it;
         None where none may, as something is reserved, other noise was taken, or the total has more left.
 
         The price of that session may pass what is left of the total, so that nothing else could be opened beside it.
@@ -363,7 +363,7 @@ class Account:
 
     @property
     def remaining_epsilon(self) -> Decimal:
-        """What is left of epsilon by the total, beside the spent and the reserved one as they are shown."""
+        """The remainder of epsilon by the total, beside the spent and the reserved one as they are shown."""
         shown = EXACT.add(self.budget.spent_epsilon(self.spent), self.budget.spent_epsilon(self.reserved))
         return max(Decimal(0), EXACT.subtract(self.budget.epsilon, shown))
 

@@ -178,7 +178,7 @@ def make_engines(url: str) -> tuple[Engine, Engine]:
 
 
 def database_bytes(engine: Engine, file: Path | None) -> int:
-    """What a database takes on its disk: an embedded one by its file, with its log."""
+    """The size of a database on its disk: an embedded one by its file, with its log."""
     if file is None:
         with engine.connect() as connection:
             return int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())

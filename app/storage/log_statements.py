@@ -121,8 +121,8 @@ def openings(mark: str) -> str:
 
 @lru_cache(maxsize=64)
 def measured(count: int, mark: str) -> str:
-    """What so many sessions measured for their entries beyond a number up to another: session, first number and count
-    of records that follow one another.
+    """The measurements of so many sessions for their entries beyond a number up to another: session, first number and
+    count of records that follow one another.
     """
     spans = typed_rows(("TEXT", "BIGINT", "BIGINT"), count, mark)
     return (

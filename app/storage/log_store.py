@@ -79,8 +79,8 @@ class SqlLog:
         return True
 
     def news(self, state: LogState, settled: LogState, most: int) -> tuple[list[Group], bool]:
-        """What is to be added next, about so many leaves, in an order that any process may continue; and whether there
-        is more.
+        """The leaves to be added next, about so many leaves, in an order that any process may continue; and whether
+        there is more.
         """
         with self._store.read() as tx:
             events = self._events(tx, state, settled, most) if settled.event > state.event else []

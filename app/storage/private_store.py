@@ -42,7 +42,7 @@ REFUSED_SECONDS, REFUSED_SHARE = 1.0, 20
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What was found when a file that looked so was read, and until when that is believed."""
+    """The finding of a file that was read when it looked so, and until when that is believed."""
 
     stamp: FileStamp | None
     error: Exception | None
@@ -106,7 +106,7 @@ class VaultStore:
         return self._readers.column_names(filename, path, layout, memory_limit=self._memory_limit)
 
     def summarise(self, filename: str, path: Path, layout: Layout) -> tuple[ColumnSummary, ...]:
-        """What the columns that the layout names hold in a table's file, for a draft; nothing of it is kept.
+        """Summaries of the columns that the layout names in a table's file, for a draft; nothing of it is kept.
 
         Raises:
             InvalidDataset: when the file cannot be read to its end.
@@ -205,7 +205,7 @@ class VaultStore:
         return self._found(entry["file_name"], VaultEntry(entry["file_name"], entry["digest"])) is None
 
     def _found(self, name: str, kept: VaultEntry) -> Exception | None:
-        """What is wrong with a file."""
+        """The fault of a file."""
         try:
             stamp = self._vault.stamp(kept)
         except (VaultError, OSError) as error:

@@ -149,7 +149,7 @@ def _addition(table: str, names: tuple[str, ...], rows: int, mark: str, keys: in
 
 
 def _sending(connection: Any) -> Iterator[Wait]:
-    """What the driver is to wait for until all is sent, and there is room for what ends it."""
+    """The events that the driver is to wait for until all is sent, and there is room for what ends it."""
     while connection.flush():
         yield Wait.W
     yield Wait.W
@@ -246,7 +246,9 @@ def _next_replies(after: ReplyName, most: int) -> Select[tuple[str, str, str, by
 
 
 def _due_release(silent_since: float, most_seconds: float) -> Select[Any]:
-    """What waits, or has been silent: of the owner first whose releases were worked on longest ago, his oldest."""
+    """The next release that waits, or has been silent: of the owner first whose releases were worked on longest ago,
+    his oldest.
+    """
     c = t.releases.c
     due = or_(c.status == "queued", and_(c.status == "running", c.beat < silent_since))
     if most_seconds < math.inf:
@@ -320,8 +322,8 @@ class SqlTransaction:
                 self._connection.execute(text("SELECT 1"))
 
     def together(self) -> AbstractContextManager[Any]:
-        """What is done within is sent without waiting for one result after the other. It has happened, or raised, at
-        the end.
+        """Send what is done within without waiting for one result after the other. It has happened, or raised, at the
+        end.
         """
         return self._pipeline() if self._locks else nullcontext()
 
@@ -356,7 +358,7 @@ class SqlTransaction:
             self._sent.sync()
 
     def found(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """What a statement finds, which the driver takes as it is; nothing where it only changes something."""
+        """The rows that a statement finds, which the driver takes as it is; nothing where it only changes something."""
         cursor = self._cursor()
         cursor.execute(statement, values)
         return list(cursor.fetchall()) if cursor.description else []
@@ -469,7 +471,7 @@ class SqlTransaction:
         return [_dataset(row) for row in rows], others
 
     def vault_entries(self) -> dict[str, dict[str, str]]:
-        """What names the private file of each data set that is not retired, by the data set's name."""
+        """The entry that names the private file of each data set that is not retired, by the data set's name."""
         c = t.datasets.c
         rows = self._connection.execute(select(c.name, c.vault_entry).where(c.retired_at.is_(None)).order_by(c.name))
         return {row.name: orjson.loads(row.vault_entry) for row in rows}
@@ -553,7 +555,7 @@ class SqlTransaction:
         )
 
     def holdings(self, dataset: str) -> list[Holding]:
-        """What the sessions of a data set, open and closed, hold and have spent; those of one owner that agree in
+        """The holdings and spending of the sessions of a data set, open and closed; those of one owner that agree in
         all of it, as most that are closed do, are told together.
         """
         c = t.sessions.c
@@ -696,7 +698,9 @@ class SqlTransaction:
         )
 
     def known_entries(self, session: str, after: int) -> KnownEntries:
-        """What a session must know of its entries beyond ``after``; lines only of those that move the hypothesis."""
+        """The facts that a session must know of its entries beyond ``after``; lines only of those that move the
+        hypothesis.
+        """
         c = t.entries.c
         beyond = (c.session == session, c.sequence > after)
         answers = self._connection.execute(
@@ -956,7 +960,7 @@ class SqlTransaction:
             self._add(insert(t.release_files), {"release": file.release, "name": file.name, "data": file.data})
 
     def release_file(self, id: str, name: str) -> ReleaseFile | None:
-        """What came of a release, by its name."""
+        """A result of a release, by its name."""
         c = t.release_files.c
         row = self._one(select(c.release, c.name, c.data).where(c.release == id, c.name == name))
         return None if row is None else ReleaseFile(**row._mapping)

@@ -94,7 +94,7 @@ class VaultEntry:
 
 
 class FileStamp(NamedTuple):
-    """What is another as soon as a file is: its inode, size, and times of modification and change."""
+    """A stamp that changes as soon as a file does: its inode, size, and times of modification and change."""
 
     inode: int
     size: int
@@ -217,8 +217,8 @@ class Vault:
             raise VaultCorrupt(f"{entry.file_name} has been altered or truncated") from None
 
     def mark(self, file_name: str, content: bytes) -> str:
-        """What a record may keep of a content's SHA-256: keyed, and another one beside every file's name, so that who
-        lacks the key cannot tell equal contents from others.
+        """The mark of a content's SHA-256 that a record may keep: keyed, and another one beside every file's name, so
+        that who lacks the key cannot tell equal contents from others.
         """
         context = b"curator vault mark\0" + file_name.encode() + b"\0"
         return hmac.new(self._load_digest_key(), context + content, hashlib.sha256).hexdigest()

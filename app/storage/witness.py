@@ -1,4 +1,4 @@
-"""What a data folder has seen of its database: the ledger's last movement, and how many data sets there were.
+"""A data folder's witness of its database: the ledger's last movement, and how many data sets there were.
 
 Ledgers only grow, and rows of data sets stay. A database that lacks a movement which this folder has seen, or has
 another in its place, or fewer data sets, is an old copy (a backup put back in place, a standby that lost the last
@@ -94,7 +94,7 @@ class Witness:
                 return
 
     def _there(self) -> Seen:
-        """What there is now."""
+        """The state of the database now."""
         movement, moved_at = self._store.last_movement()
         return Seen(movement, self._store.count_datasets(), moved_at)
 

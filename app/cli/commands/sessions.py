@@ -203,7 +203,7 @@ def _mechanism(text: str | None) -> dict[str, Any] | None:
 def _evidence(
     within: float | None, confidence: float | None, from_nothing: bool, for_itself: bool, contract: bool
 ) -> dict[str, Any]:
-    """What belongs to sessions that answer from evidence, None where nothing is said."""
+    """The terms of sessions that answer from evidence, None where nothing is said."""
     return {
         "within": within,
         "confidence": confidence,
@@ -221,7 +221,7 @@ def _terms(
     calibration: str | None,
     release: str | None,
 ) -> dict[str, Any]:
-    """What a session is asked for beside its data set and mechanism."""
+    """The terms of a session beside its data set and mechanism."""
     return {
         "epsilon": parse_decimal(epsilon, "epsilon"),
         "max_queries": max_queries,

@@ -93,7 +93,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
 
 def _wanted(request: Request) -> QueryModel:
-    """What is wanted of the answer to an array, by the address."""
+    """The wanted accuracy of the answer to an array, by the address."""
     given = {name: flag(request, name) for name in ("unverified", "adaptive")}
     return parse_wanted(given | {name: number(request, name) for name in ("within", "confidence")})
 

@@ -31,7 +31,7 @@ FORMATS = (".csv", ".tsv", ".txt", ".xlsx", ".parquet", ".npy", ".npz")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Read:
-    """What a file holds; of a table, and of a graph with a unit, with what became of its records."""
+    """The contents of a file; of a table, and of a graph with a unit, with what became of its records."""
 
     data: PrivateData
     report: Report | None = None
@@ -50,7 +50,7 @@ class Readers(Protocol):
         """Names of the columns of a table's file; None for an array."""
 
     def summarise(self, filename: str, path: Path, layout: Layout, *, memory_limit: int) -> tuple[ColumnSummary, ...]:
-        """What the columns hold that the layout names."""
+        """Summaries of the columns that the layout names."""
 
 
 def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int) -> Read:
@@ -89,7 +89,7 @@ def column_names(filename: str, path: Path, layout: Layout, *, memory_limit: int
 
 
 def summarise(filename: str, path: Path, layout: Layout, *, memory_limit: int) -> tuple[ColumnSummary, ...]:
-    """What the columns hold that the layout names. Arguments as for :func:`read_private`.
+    """Summaries of the columns that the layout names. Arguments as for :func:`read_private`.
 
     Raises:
         InvalidDataset: when the file cannot be read to its end.

@@ -123,7 +123,7 @@ class Coder(ABC):
 
     @abstractmethod
     def _expected(self) -> str:
-        """What a value should be, as a refusal says it."""
+        """The expected kind of a value, as a refusal says it."""
 
 
 class _Codes(Coder):

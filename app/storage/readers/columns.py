@@ -301,7 +301,7 @@ def _check_quotes(path: Path, separator: str) -> None:
 
 
 def _text_problem(message: str, width: int, first: int, skipped: int) -> InvalidDataset:
-    """What pyarrow's message means, in words that carry no value: only row numbers are taken from it.
+    """The meaning of pyarrow's message, in words that carry no value: only row numbers are taken from it.
 
     A handler of uneven rows would be given the same numbers, but pyarrow decodes the row for it first, and where that
     fails prints a byte of the row to standard error.

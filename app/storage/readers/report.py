@@ -1,4 +1,4 @@
-"""What becomes of the records of a table's file: which are kept, dropped or moved to a bound, and what is wrong.
+"""The fate of the records of a table's file: which are kept, dropped or moved to a bound, and what is wrong.
 
 A report is for whoever brings the file, and for nobody else. It counts records and names rows and attributes; no part
 of it is a value.
@@ -34,7 +34,7 @@ class Coded:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What an attribute's values should be, in words, and whether one that is not refuses the file, or the record is
+    """The rule for an attribute's values, in words, and whether one that is not refuses the file, or the record is
     dropped. ``missing`` is the position of records without a value, None where there may be none.
     """
 

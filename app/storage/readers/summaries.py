@@ -60,7 +60,7 @@ def column_names(suffix: str, path: Path, layout: Layout, memory_limit: int) -> 
 
 
 def summarise(suffix: str, path: Path, layout: Layout, memory_limit: int) -> tuple[ColumnSummary, ...]:
-    """What the columns hold that the layout names, in its order; arguments as for :func:`column_names`.
+    """Summaries of the columns that the layout names, in its order; arguments as for :func:`column_names`.
 
     Raises:
         InvalidDataset: when the file cannot be read to its end, or has two columns of one name, or too many.
@@ -197,7 +197,7 @@ class _Column:
             self._days = min(found), max(found)
 
     def summary(self) -> ColumnSummary:
-        """What is known now."""
+        """The summary so far."""
         held = None
         if self._may_be_numbers and self._extremes is not None:
             few = None if self._few is None else tuple(sorted(self._few))
