@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ class Estimates:
         confidence: of the interval.
         linear, linear_errors: the best linear unbiased values and their standard errors, NaN where there are none;
             None where they are the values shown.
+        converged: whether the fit that they are of met its tolerance, where they are of one.
     """
 
     values: FloatArray
@@ -32,14 +33,22 @@ class Estimates:
     confidence: float
     linear: FloatArray | None = None
     linear_errors: FloatArray | None = None
+    converged: bool = True
 
     def each(self, told: Callable[[Array], Array]) -> Estimates:
         """The same with something done to every array, such as some of its numbers taken."""
         linear, errors = (None if array is None else told(array) for array in (self.linear, self.linear_errors))
         values, standard_errors = told(self.values), told(self.standard_errors)
-        unbiased = told(self.unbiased).astype(bool)
-        return Estimates(
-            values, standard_errors, told(self.lows), told(self.highs), unbiased, self.confidence, linear, errors
+        lows, highs, unbiased = told(self.lows), told(self.highs), told(self.unbiased).astype(bool)
+        return replace(
+            self,
+            values=values,
+            standard_errors=standard_errors,
+            lows=lows,
+            highs=highs,
+            unbiased=unbiased,
+            linear=linear,
+            linear_errors=errors,
         )
 
     @classmethod

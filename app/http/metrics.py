@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import get_args
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -137,6 +137,14 @@ class Metrics:
             buckets=(0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
             registry=self.registry,
         )
+        self._unfitted = Counter(
+            "curator_not_converged_total",
+            "Answers and releases whose fits ended before their tolerance",
+            ["what"],
+            registry=self.registry,
+        )
+        for what in ("answers", "releases"):
+            self._unfitted.labels(what)
         self._stopping = threading.Event()
         self._answers = Counter("curator_answers_total", "Answers by source", ["source"], registry=self.registry)
         self._by_source = {source: self._answers.labels(source) for source in (*get_args(Source), "unverified")}
@@ -192,6 +200,10 @@ class Metrics:
     def fitted(self, seconds: float) -> None:
         """Count what was made of a release's measurements, by how long that took."""
         self._fits.observe(seconds)
+
+    def not_converged(self, what: Literal["answers", "releases"], number: int) -> None:
+        """Count so many whose fits ended before their tolerance."""
+        self._unfitted.labels(what).inc(number)
 
     def refused(self, reason: str) -> None:
         """Count a request or connection that was refused, by the reason."""

@@ -18,7 +18,7 @@ import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Literal
 
@@ -496,7 +496,11 @@ class Policy:
             assert isinstance(fit, Fit)
             return fit.standard_errors(question) * max(self.kappa, 1.0)
 
-        return around(question, values, unbiased, reaches, deviations, self.residuals.public_total, confidence, model)
+        total = self.residuals.public_total
+        found = around(question, values, unbiased, reaches, deviations, total, confidence, model)
+        # Values that were given before have an interval of the model's only where there is no other.
+        fitted = given is None or not unbiased.estimable.all()
+        return replace(found, converged=not fitted or self._fit(question).converged)
 
     def _chosen(
         self, question: Question, known: Unbiased, fresh: Counts | None, missed: float
@@ -586,8 +590,9 @@ class Policy:
         for attribute in self._attributes:
             base = base[..., None] * self.fits.shares(attribute)
         total, deviation = max(float(self.residuals.total.values), 1.0), precision**-0.5
-        counts = fitted(values, deviation, paired(values, deviation, base / base.sum(), total), total)
-        return DenseFit(counts.reshape(self._sizes))
+        start = paired(values, deviation, base / base.sum(), total)
+        counts = fitted(values, deviation, start.value, total)
+        return DenseFit(counts.value.reshape(self._sizes), converged=start.converged and counts.converged)
 
     def predicted(self, question: Question) -> Prediction:
         """What is expected of a question."""

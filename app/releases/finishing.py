@@ -83,12 +83,14 @@ class Outcome:
         records: synthetic records; None where none are made.
         edges: values of the cells of a graph or a matrix; None of a table.
         summary: JSON of what is to be said of it.
+        converged: whether what was looked for was found to its tolerance.
     """
 
     answers: Sequence[Answers]
     records: Records | None = None
     edges: EdgeValues | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
+    converged: bool = True
 
 
 def finish(job: Job, progress: Progress) -> Outcome:
@@ -111,11 +113,12 @@ def finish(job: Job, progress: Progress) -> Outcome:
     residuals = job.empty.knowing(releases)
     if job.method == "projection":
         assert isinstance(job.workload, Marginals | Sums)
-        return Outcome(nearest(job.workload, residuals, releases, progress))
+        answers, converged = nearest(job.workload, residuals, releases, progress)
+        return Outcome(answers, converged=converged)
     if job.method == "synthetic_table":
         made = synthetic(job.workload, residuals, releases, job.options.get("records"), job.seed, progress)
         summary = {"records": len(made.records.codes), "seed": job.seed, "discrepancy": made.discrepancy}
-        return Outcome(made.answers, records=made.records, summary=summary)
+        return Outcome(made.answers, records=made.records, summary=summary, converged=made.converged)
     return Outcome(unbiased(residuals, asked(job.workload, residuals.sizes), progress))
 
 

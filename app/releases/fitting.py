@@ -160,6 +160,7 @@ class Projection:
         distance: half of the sum of ``p (c(x) - y)^2``.
         gap: the distance is at most this above the least there is.
         evaluations: how many tables were looked at.
+        converged: whether the gap is as small as was asked for.
     """
 
     counts: FloatArray
@@ -167,6 +168,7 @@ class Projection:
     distance: float
     gap: float
     evaluations: int
+    converged: bool
 
 
 class _Coordinates:
@@ -502,4 +504,4 @@ def projection(
         ahead = after + (momentum - 1) / grown * (after - point)
         point, momentum = after, grown
     counts = kept[:cells].reshape(coordinates.sizes)
-    return Projection(counts, float(kept[cells]), least, max(gap, 0.0), looks)
+    return Projection(counts, float(kept[cells]), least, max(gap, 0.0), looks, gap <= enough)

@@ -223,7 +223,7 @@ def _parents(relation: FloatArray, done: Sequence[int], sizes: Sequence[int], si
 def _fitted(fits: LocalFits, sizes: Sequence[int], attributes: Sequence[int]) -> FloatArray:
     """The fitted marginal on attributes in any order."""
     question = Cells(Marginal.of(sizes, dict.fromkeys(sorted(attributes))))
-    counts = np.maximum(fits.fit(question).values(question), 0.0)
+    counts = np.maximum(fits.best(question).values(question), 0.0)
     order = sorted(attributes)
     return np.asarray(counts.transpose([order.index(a) for a in attributes]))
 

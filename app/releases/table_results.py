@@ -82,8 +82,8 @@ def unbiased(residuals: Residuals, questions: Sequence[Question], progress: Prog
 
 def nearest(
     workload: Marginals | Sums, residuals: Residuals, releases: Sequence[Measurement[TableStrategy]], progress: Progress
-) -> list[Answers]:
-    """Answers of the nearest table that there can be to what was measured.
+) -> tuple[list[Answers], bool]:
+    """Answers of the nearest table that there can be to what was measured, and whether it was found.
 
     Raises:
         ValueError: for a table that is too large.
@@ -91,15 +91,16 @@ def nearest(
     table = Table.of(workload, residuals)
     known = known_of(table.taken_in(releases))
     found = projection(table.sizes, known, table.total, at_most=residuals.public_total is None, progress=progress)
-    return [table.answers(question, found.counts, residuals) for question in workload.questions]
+    return [table.answers(question, found.counts, residuals) for question in workload.questions], found.converged
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What a synthetic table comes to."""
+    """What a synthetic table comes to; ``converged`` says whether every fit met its tolerance."""
 
     answers: list[Answers]
     records: Records
+    converged: bool
     discrepancy: float | None = None
 
 
@@ -130,7 +131,7 @@ def synthetic(
         )
         answers = [table.answers(question, fitted.counts, residuals) for question in workload.questions]
         counts = rounded(fitted.counts, number, rng, progress=lambda part: progress((1 + part) / 2))
-        return Made(answers, table.records(listed(counts, rng)), fitted.discrepancy)
+        return Made(answers, table.records(listed(counts, rng)), fitted.converged, fitted.discrepancy)
     fits = LocalFits(residuals)
     questions = asked(workload, residuals.sizes)
     answers = []
@@ -140,19 +141,19 @@ def synthetic(
     if math.prod(table.sizes) <= MOST_FITTED:
         whole = Cells(Marginal.of(residuals.sizes, dict(zip(table.axes, table.cells, strict=True))))
         counts = rounded(fits.best(whole).values(whole).reshape(table.sizes), number, rng)
-        return Made(answers, table.records(listed(counts, rng)))
-    coarse = table.taken_in(releases)
+        return Made(answers, table.records(listed(counts, rng)), fits.converged)
+    coarse = LocalFits(table.taken_in(releases))
     named = [question.attributes for question in questions]
     pairs = {(table.axes.index(a), table.axes.index(b)) for axes in named for a in axes for b in axes if a < b}
     codes = from_local_fits(
-        LocalFits(coarse),
+        coarse,
         table.sizes,
         number,
         rng,
         related=sorted(pairs),
         progress=lambda part: progress((1 + part) / 2),
     )
-    return Made(answers, table.records(codes))
+    return Made(answers, table.records(codes), fits.converged and coarse.converged)
 
 
 def _local(question: Question, residuals: Residuals, fits: LocalFits) -> Answers:

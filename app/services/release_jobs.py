@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import orjson
 import structlog
@@ -112,6 +112,9 @@ class Meter(Protocol):
 
     def fitted(self, seconds: float) -> None:
         """Something was made of measurements, in so long."""
+
+    def not_converged(self, what: Literal["releases"], number: int) -> None:
+        """What so many are made of was not found to its tolerance."""
 
 
 class _Lost(Exception):
@@ -404,6 +407,10 @@ class ReleaseJobs:
         self._meter.fitted(time.perf_counter() - begun)
         files = [ReleaseFile(row.id, name, data) for name, data in tables_of(opening.dataset.space, outcome).items()]
         result = {"files": {file.name: len(file.data) for file in files}, **outcome.summary}
+        if not outcome.converged:
+            result["converged"] = False
+            self._meter.not_converged("releases", 1)
+            log.warning("a fit of a release ended before its tolerance", release=row.id)
         done = replace(
             row, status="done", step="done", progress=1.0, finished_at=self._clock(), result=orjson.dumps(result)
         )

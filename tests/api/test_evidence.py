@@ -14,6 +14,7 @@ import pytest
 from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
 from app.client import Curator
+from app.estimation.tables import dual
 from tests.api.support import JSON, Service, ask, refused, register, serving, unique
 
 SIZES = {"sex": 2, "work": 5, "age": 8, "race": 4, "state": 12}
@@ -91,6 +92,30 @@ def transcript(service: Service, client: httpx.Client, id: str, path: Path) -> P
     assert reply.status_code == 200
     path.write_bytes(reply.content)
     return path
+
+
+def test_a_fit_that_ends_early_is_counted(
+    service: Service, analyst: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: no search meets its tolerance. The answer is there, and the operator is told how many were made of
+    something else. Would catch another model in place of the fit that nobody hears of."""
+
+    def counted() -> float:
+        (line,) = (
+            line
+            for line in service.admin.get("/metrics").text.splitlines()
+            if line.startswith('curator_not_converged_total{what="answers"}')
+        )
+        return float(line.split()[-1])
+
+    id = opened(analyst, registered(service))["id"]
+    asked = {"type": "predicate", "where": {"sex": {"equals": 1}, "work": {"in": [1, 3]}}}
+    before = counted()
+    ask(analyst, id, asked)
+    assert counted() == before
+    monkeypatch.setattr(dual, "_MOST_STEPS", 0)
+    ask(analyst, id, {"type": "predicate", "where": {"sex": {"equals": 0}, "age": {"in": [1, 3]}}})
+    assert counted() == before + 1
 
 
 def test_a_session_answers_charges_and_replays(service: Service, analyst: httpx.Client, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from app.curator.errors import PlanInfeasible
 from app.declarations.errors import InvalidRequest
 from app.http import problems
 from app.http.json_bodies import fingerprint
+from app.releases import fitting
 from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied, finish
 from app.services import measuring, release_jobs, sessions
 from app.services.errors import BudgetExhausted, Conflict, Forbidden, NotFound
@@ -79,9 +80,13 @@ class Timed:
     """What is counted of the work."""
 
     seconds: list[float] = field(default_factory=list)
+    unfitted: int = 0
 
     def fitted(self, seconds: float) -> None:
         self.seconds.append(seconds)
+
+    def not_converged(self, what: str, number: int) -> None:
+        self.unfitted += number
 
 
 @dataclass
@@ -258,6 +263,19 @@ class TestCourse:
         seen = desk.see(told["id"])
         assert seen["cost"]["reserved"] == "0"
         assert seen["links"]["data"] == f"/v1/releases/{told['id']}/data"
+
+    def test_a_search_that_is_given_up_is_told(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Planted: no table is ever good enough. The result says so and it is counted; that of another does not. Would
+        catch a synthetic table that passes for the most plausible one."""
+        asked = desk.ask(method="synthetic_table", epsilon=0.2)
+        assert desk.jobs.work()
+        assert "converged" not in desk.see(asked["id"])["result"]
+        assert desk.timed.unfitted == 0
+        monkeypatch.setattr(fitting, "_GAIN", -1.0)
+        asked = desk.ask(method="synthetic_table", epsilon=0.2)
+        assert desk.jobs.work()
+        assert desk.see(asked["id"])["result"]["converged"] is False
+        assert desk.timed.unfitted == 1
 
     def test_its_time_is_read_before_the_data(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         """Catches a record's time that tells how long it took to count and to draw."""

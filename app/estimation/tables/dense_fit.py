@@ -21,7 +21,8 @@ from collections import OrderedDict
 import numpy as np
 from scipy.special import wrightomega
 
-from app.estimation.tables.dual import Dual, NotConverged
+from app.estimation.solving import Solved
+from app.estimation.tables.dual import Dual
 from app.estimation.tables.posterior import incidence
 from app.estimation.tables.restrictions import Values
 from app.spaces.partition import Marginal, Partition
@@ -34,13 +35,14 @@ STRENGTH = 0.5
 _MOST_PAIRED, _TOLERANCE = 1 << 21, 1e-3
 #: No cell's share of such a fit is less.
 _LEAST_SHARE = 1e-15
-#: Newton steps for c at most; its logarithm moves by less than this in the last.
-_MOST_STEPS, _SMALL = 100, 1e-12
+#: Newton steps for c at most; they end where its logarithm moves by less than this, and what the counts then sum to
+#: lacks at most this part of the total.
+_MOST_STEPS, _SMALL, _LACKING = 100, 1e-12, 1e-9
 #: How many marginals are remembered.
 _MOST_MARGINALS = 256
 
 
-def fitted(values: FloatArray, deviation: float, base: FloatArray, total: float) -> FloatArray:
+def fitted(values: FloatArray, deviation: float, base: FloatArray, total: float) -> Solved[FloatArray]:
     """The fitted counts of all cells.
 
     Args:
@@ -53,6 +55,7 @@ def fitted(values: FloatArray, deviation: float, base: FloatArray, total: float)
     known = np.log(base / base.sum() / scale) + values / scale
     # The sum is increasing and convex in ln c: from the right of the root Newton's steps stay there.
     log = float(np.log(total))
+    mass = math.inf
     for _ in range(_MOST_STEPS):
         omega = wrightomega(known + log)
         mass = float(omega.sum()) * scale
@@ -61,11 +64,13 @@ def fitted(values: FloatArray, deviation: float, base: FloatArray, total: float)
         if abs(step) < _SMALL:
             break
     counts = scale * wrightomega(known + log)
-    return np.asarray(counts * (total / counts.sum()))
+    gap = abs(mass / total - 1) / _LACKING
+    return Solved(np.asarray(counts * (total / counts.sum())), "converged" if gap <= 1 else "steps", gap)
 
 
-def paired(values: FloatArray, deviation: float, base: FloatArray, total: float) -> FloatArray:
-    """Shares of the cells as the two-way marginals of measured values tell them; the base where that is too much work.
+def paired(values: FloatArray, deviation: float, base: FloatArray, total: float) -> Solved[FloatArray]:
+    """Shares of the cells as the two-way marginals of measured values tell them; the base where that is too much work,
+    or where they are not found.
 
     Args:
         values: measured, one a cell.
@@ -76,7 +81,7 @@ def paired(values: FloatArray, deviation: float, base: FloatArray, total: float)
     shape, cells = values.shape, values.size
     pairs = list(itertools.combinations(range(len(shape)), 2))
     if len(shape) < 3 or cells * len(pairs) > _MOST_PAIRED:
-        return base
+        return Solved(base, "converged", 0.0)
     known = []
     for pair in pairs:
         labels = np.zeros([1] * len(shape))
@@ -91,19 +96,20 @@ def paired(values: FloatArray, deviation: float, base: FloatArray, total: float)
     strength = math.exp(-0.5 * float(np.mean(np.log(variances))))
     sums = np.concatenate([k.values for k in known])
     dual = Dual(incidence(known, cells), base.reshape(-1), total, sums, strength * variances)
-    try:
-        found = dual.solve(np.zeros(len(sums)), _TOLERANCE * np.sqrt(variances))[1]
-    except NotConverged:
-        return base
-    shares = np.maximum(found / total, _LEAST_SHARE).reshape(shape)
-    return np.asarray(shares / shares.sum())
+    solved = dual.solve(np.zeros(len(sums)), _TOLERANCE * np.sqrt(variances))
+    if not solved.converged:
+        return Solved(base, solved.reason, solved.gap)
+    shares = np.maximum(solved.value[1] / total, _LEAST_SHARE).reshape(shape)
+    return Solved(np.asarray(shares / shares.sum()), solved.reason, solved.gap)
 
 
 class DenseFit:
-    """Fitted counts of every cell of a table, and sums of them."""
+    """Fitted counts of every cell of a table, and sums of them; ``converged`` says whether both steps met their
+    tolerance.
+    """
 
-    def __init__(self, counts: FloatArray) -> None:
-        self._counts = counts
+    def __init__(self, counts: FloatArray, *, converged: bool) -> None:
+        self._counts, self.converged = counts, converged
         self._marginals: OrderedDict[tuple[int, ...], FloatArray] = OrderedDict()
 
     def values(self, question: Question) -> FloatArray:

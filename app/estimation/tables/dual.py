@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse import csc_array
 
+from app.estimation.solving import Reason, Solved
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray
 
@@ -31,10 +32,6 @@ _FACTORED, _SOLVED = 1024, 1e-3
 _ROUNDING = 2.0**-46
 #: A factor serves for further steps as long as each divides the distance from the optimum by this.
 _REUSED = 4.0
-
-
-class NotConverged(ArithmeticError):
-    """The least was not found to the tolerance."""
 
 
 class Dual:
@@ -54,25 +51,28 @@ class Dual:
         self._counted, self._cells = counted, counted.T.tocsr()
         self._logarithms, self._total, self._values, self._ridge = np.log(base), total, values, ridge
 
-    def solve(self, start: FloatArray, tolerance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def solve(self, start: FloatArray, tolerance: FloatArray) -> Solved[tuple[FloatArray, FloatArray]]:
         """The least theta and the fitted counts.
 
         Args:
             start: any theta.
             tolerance: the gradient ends within this, one a value, or within what float64 can tell where that is more.
-
-        Raises:
-            NotConverged: when the tolerance is not met.
         """
         theta, scale = start, np.maximum(tolerance, _ROUNDING * self._total)
         level, fitted, gradient, told = self._at(theta)
         solver: Callable[[FloatArray], FloatArray] | None = None
+        reason: Reason = "steps"
         for _ in range(_MOST_STEPS):
             if bool((np.abs(gradient) <= np.maximum(tolerance, told)).all()):
-                return theta, fitted
+                reason = "converged"
+                break
             distance = float(np.abs(gradient / scale).max())
             fresh = solver is None
-            solver = solver or self._solver(fitted)
+            try:
+                solver = solver or self._solver(fitted)
+            except LinAlgError:
+                reason = "singular"
+                break
             step = -solver(gradient)
             slope = float(gradient @ step)
             for length in 0.5 ** np.arange(40 if fresh else 1):
@@ -85,9 +85,10 @@ class Dual:
                     break
             else:
                 if fresh:
+                    reason = "no descent"
                     break
                 solver = None
-        raise NotConverged("a fit did not reach its tolerance")
+        return Solved((theta, fitted), reason, float((np.abs(gradient) / np.maximum(tolerance, told)).max()))
 
     def _at(self, theta: FloatArray) -> tuple[float, FloatArray, FloatArray, float]:
         """What is to be least, the fitted counts, the gradient, and how well float64 can tell that."""

@@ -22,12 +22,11 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.estimation.tables.dual import Dual, NotConverged
+from app.estimation.tables.dual import Dual
 from app.estimation.tables.posterior import MOST_ROWS, Posterior, incidence
 from app.estimation.tables.residuals import Residuals
 from app.estimation.tables.restrictions import Restriction, Values, Weighed, values_on, weighed_on
@@ -71,6 +70,7 @@ class Fit:
         known: what was fitted.
         strength: what multiplies the relative entropy to the base.
         total_variance: of the total the counts sum to; 0 where it is public.
+        converged: whether the search met its tolerance; where not, this is the product of the one-way marginals.
     """
 
     attributes: tuple[int, ...]
@@ -79,6 +79,7 @@ class Fit:
     known: tuple[Values | Weighed, ...]
     strength: float
     total_variance: float
+    converged: bool = True
 
     def values(self, question: Question) -> FloatArray:
         """The answers of the fitted counts, in the shape of the question, which tells no more cells apart."""
@@ -152,6 +153,8 @@ class LocalFits:
 
     def __init__(self, residuals: Residuals) -> None:
         self._residuals = residuals
+        #: Whether every fit so far met its tolerance.
+        self.converged = True
         self._places: OrderedDict[tuple[int, ...], _Place] = OrderedDict()
         self._fits: OrderedDict[tuple[tuple[int, ...], tuple[Partition, ...], float], tuple[int, Fit]] = OrderedDict()
         self._one_ways: dict[int, tuple[int, _OneWay]] = {}
@@ -165,11 +168,11 @@ class LocalFits:
         return self._residuals.version
 
     def fit(self, question: Question) -> Fit:
-        """The fit for a question: over all cells that it tells apart, at least.
+        """The fit for a question: over all cells that it tells apart, at least. Where the search does not meet its
+        tolerance it is the product of the one-way marginals, which says so.
 
         Raises:
             ValueError: where the total is neither public nor was anything measured, or for another table.
-            NotConverged: when the tolerance is not met.
         """
         self._residuals.check(question.attributes, question.sizes)
         total = self._residuals.total
@@ -187,10 +190,9 @@ class LocalFits:
         key = attributes, cells, weight
         found = self._fits.get(key)
         if found is None or found[0] != self.version:
-            found = (
-                self.version,
-                self._made(place, cells, one_ways, float(total.values), float(total.variances), weight),
-            )
+            made = self._made(place, cells, one_ways, float(total.values), float(total.variances), weight)
+            self.converged &= made is not None
+            found = self.version, made or replace(self.product(question), converged=False)
             self._fits[key] = found
         self._fits.move_to_end(key)
         while len(self._places) > MOST_SETS:
@@ -200,16 +202,13 @@ class LocalFits:
         return found[1]
 
     def best(self, question: Question) -> Fit:
-        """The fit for a question, or where that would take too long, or its tolerance is not met, the product of the
-        one-way marginals, which has taken nothing in (``known``).
+        """The fit for a question, or where that would take too long the product of the one-way marginals, which has
+        taken nothing in (``known``).
 
         Raises:
             ValueError: as :meth:`fit`.
         """
-        if question.cells <= MOST_FITTED:
-            with suppress(NotConverged):
-                return self.fit(question)
-        return self.product(question)
+        return self.fit(question) if question.cells <= MOST_FITTED else self.product(question)
 
     def working_bytes(self, question: Question) -> int:
         """The most bytes that a fit for a question takes once its own cells were measured, with standard errors of its
@@ -263,7 +262,8 @@ class LocalFits:
         total: float,
         variance: float,
         weight: float,
-    ) -> Fit:
+    ) -> Fit | None:
+        """A fit; None where the search does not meet its tolerance."""
         attributes, total = place.restriction.attributes, max(total, 1.0)
         base = np.ones(())
         for one, partition in zip(one_ways, cells, strict=True):
@@ -289,7 +289,10 @@ class LocalFits:
             variances = np.concatenate([k.variances for k in known])
             start = np.concatenate([place.thetas.get(k.marginal, np.zeros(len(k.values))) for k in known])
             dual = Dual(incidence(known, len(flat)), flat, total, values, strength * variances)
-            theta, fitted = dual.solve(start, TOLERANCE * np.sqrt(variances))
+            solved = dual.solve(start, TOLERANCE * np.sqrt(variances))
+            if not solved.converged:
+                return None
+            theta, fitted = solved.value
             ends = np.cumsum([len(k.values) for k in known])[:-1]
             place.thetas = dict(zip([k.marginal for k in known], np.split(theta, ends), strict=True))
         else:

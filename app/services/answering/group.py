@@ -98,6 +98,9 @@ class Groups:
         self._context.deliver(group)
         for source, number in Counter(work.sources).items():
             meter.answered(source, number)
+        for session, number in Counter(work.unfitted).items():
+            meter.not_converged("answers", number)
+            log.warning("fits ended before their tolerance", session=session, answers=number)
         meter.group(len(group), time.perf_counter() - started)
         try:
             self._residents.checkpoint(work.base, self._unwritten(None))

@@ -181,10 +181,13 @@ class Rounds:
             sequence, session.queries_asked, session.updates_used, share, sealed.entry_hash
         )
         work.sources.append("unverified" if answer.unverified else answer.source)
+        accuracy = session.accuracy(query, answer, wish)
+        if accuracy is not None and not accuracy.converged:
+            work.unfitted.append(row.id)
         limited = session.opening.request.declared
         view = {
             "sequence": sequence,
-            **answer_view(query, values, session.accuracy(query, answer, wish)),
+            **answer_view(query, values, accuracy),
             "source": answer.source,
             "error_bound": answer.error_bound,
             "beta": session.plan.beta,

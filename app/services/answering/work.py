@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from app.declarations.errors import CuratorError
 from app.privacy.ledger import Amounts
@@ -36,6 +36,7 @@ class Meter(Protocol):
     def answered(self, source: str, number: int) -> None: ...
     def group(self, size: int, seconds: float) -> None: ...
     def commit_failed(self) -> None: ...
+    def not_converged(self, what: Literal["answers"], number: int) -> None: ...
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class Work:
         tried: the transactions by which it was tried to write this.
         done: the requests that have their reply or error.
         sources: where each answer came from, to be counted.
+        unfitted: for each answer whose fit ended before its tolerance the session.
         ballast: memory that is held for it alone until it is written; None where the lane's serves.
     """
 
@@ -93,6 +95,7 @@ class Work:
     tried: list[str] = field(default_factory=list)
     done: list[Ticket] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
+    unfitted: list[str] = field(default_factory=list)
     ballast: Ballast | None = None
 
     @property

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import chdtrc
 
+from app.estimation.tables import dual
 from app.estimation.tables import local_fit as fits
-from app.estimation.tables.dual import NotConverged
 from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.noise_search import laplace_cost
@@ -479,24 +479,22 @@ def test_refining_until_a_guess_is_excluded() -> None:
 
 def test_answers_survive_a_fit_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: no search converges. Prediction and answer are there all the same, near what was measured. Would catch
-    noise that was drawn for an answer that never comes."""
+    noise that was drawn for an answer that never comes, and a stand-in that does not say that it is one."""
     session = Session(counts(7), means(questions=20), 1)
-
-    def failing(_: Question) -> None:
-        raise NotConverged("planted")
-
-    monkeypatch.setattr(session.policy.fits, "fit", failing)
+    monkeypatch.setattr(dual, "_MOST_STEPS", 0)
     rng = np.random.default_rng(7)
     for _ in range(20):
         asked = question(rng)
         bought = session.ask(asked)
         shown = session.policy.shown(asked, bought, 0.95)
+        assert shown.converged == session.policy.fits.fit(asked).converged
         assert np.isfinite(shown.values).all()
         assert np.isfinite(shown.standard_errors).all()
         if bought is not None:
             values, variances = own(asked, bought.measurement)
             inside = (values >= 0) if asked.range[0] >= 0 else np.full(values.shape, True)
             assert (np.abs(shown.values - values)[inside] <= 2.5 * np.sqrt(variances[inside]) + 1e-6).all()
+            assert not shown.converged
 
 
 def test_a_table_of_very_many_cells(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from scipy.sparse import csc_array
 from scipy.special import logsumexp, rel_entr
 
 from app.estimation.tables import dual
-from app.estimation.tables.dual import Dual, NotConverged
+from app.estimation.tables.dual import Dual
 
 
 def problem(seed: int, cells: int, values: int) -> tuple[np.ndarray, np.ndarray, float, np.ndarray, np.ndarray]:
@@ -36,7 +36,8 @@ def test_fitted_counts_are_the_least_of_the_primal(seed: int, size: tuple[int, i
     Would catch a wrong sign or factor of the ridge, a total that is forgotten, and steps that end elsewhere.
     """
     counted, base, total, y, ridge = problem(seed, *size)
-    theta, fitted = Dual(csc_array(counted), base, total, y, ridge).solve(np.zeros(len(y)), np.full(len(y), 1e-8))
+    found = Dual(csc_array(counted), base, total, y, ridge).solve(np.zeros(len(y)), np.full(len(y), 1e-8))
+    theta, fitted = found.value
     assert fitted.sum() == pytest.approx(total)
     off = y - counted @ fitted
     assert off == pytest.approx(ridge * theta, abs=1e-7)
@@ -54,7 +55,7 @@ def test_all_ways_of_a_step_agree(size: tuple[int, int], monkeypatch: pytest.Mon
     for factored in (1024, 0):
         monkeypatch.setattr(dual, "_FACTORED", factored)
         found.append(Dual(csc_array(counted), base, total, y, ridge).solve(np.zeros(len(y)), np.full(len(y), 1e-8)))
-    assert found[0][1] == pytest.approx(found[1][1], abs=1e-6)
+    assert found[0].value[1] == pytest.approx(found[1].value[1], abs=1e-6)
 
 
 @pytest.mark.parametrize("size", [(40, 12), (12, 40)])
@@ -74,16 +75,16 @@ def test_from_far_away() -> None:
     """Any start ends at the same counts. Would catch steps that are not damped."""
     counted, base, total, y, ridge = problem(5, 9, 8)
     task, tolerance = Dual(csc_array(counted), base, total, y, ridge), np.full(8, 1e-8)
-    near = task.solve(np.zeros(8), tolerance)[1]
+    near = task.solve(np.zeros(8), tolerance).value[1]
     for seed in range(20):
         far = np.random.default_rng(seed).normal(0, 30, 8)
-        assert task.solve(far, tolerance)[1] == pytest.approx(near, abs=1e-6)
+        assert task.solve(far, tolerance).value[1] == pytest.approx(near, abs=1e-6)
 
 
 def test_the_least_that_float64_can_tell_is_enough() -> None:
     """A tolerance of nothing ends where rounding does, not in a refusal or an endless search."""
     counted, base, total, y, ridge = problem(6, 9, 8)
-    theta, fitted = Dual(csc_array(counted), base, total, y, ridge).solve(np.zeros(8), np.zeros(8))
+    theta, fitted = Dual(csc_array(counted), base, total, y, ridge).solve(np.zeros(8), np.zeros(8)).value
     assert counted @ fitted - y + ridge * theta == pytest.approx(np.zeros(8), abs=1e-12 * total)
 
 
@@ -91,5 +92,16 @@ def test_what_does_not_converge_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     """Would catch a fit that ends too early and says nothing."""
     counted, base, total, y, ridge = problem(6, 9, 8)
     monkeypatch.setattr(dual, "_MOST_STEPS", 2)
-    with pytest.raises(NotConverged):
-        Dual(csc_array(counted), base, total, y, ridge).solve(np.zeros(8), np.full(8, 1e-8))
+    found = Dual(csc_array(counted), base, total, y, ridge).solve(np.zeros(8), np.full(8, 1e-8))
+    assert found.reason == "steps"
+    assert found.gap > 1
+
+
+def test_what_has_no_solution_in_floating_point_is_told() -> None:
+    """Two values of the same cell and a ridge that rounds away: the second pivot is exactly zero. Would catch a failed
+    factor that leaves as an error of whatever library found it."""
+    counted = np.array([[1.0, 0.0], [1.0, 0.0]])
+    task = Dual(csc_array(counted), np.full(2, 0.5), 16.0, np.array([3.0, 4.0]), np.full(2, 1e-300))
+    found = task.solve(np.zeros(2), np.full(2, 1e-9))
+    assert found.reason == "singular"
+    assert not found.converged
