@@ -36,20 +36,24 @@ class Partition:
     """
 
     def __init__(self, labels: Array) -> None:
-        still_wanted()  # plans of many questions come by here again and again
         labels = np.array(labels, dtype=np.int64)
         if labels.ndim != 1 or not len(labels) or labels.min() != 0 or labels[0] != 0:
             raise ValueError("a partition has a cell for each value, the first of them 0")
         if bool((labels[1:] > np.maximum.accumulate(labels)[:-1] + 1).any()):
             raise ValueError("cells of a partition are numbered in the order of their least values")
+        self._number(labels)
+
+    def _number(self, labels: IntArray) -> None:
+        """Keep the cells of all values, numbered as they are to be."""
         if len(labels) <= _LONG:
             labels.setflags(write=False)
             self._fill(len(labels), int(labels.max()) + 1, labels, None)
         else:
-            begins = np.flatnonzero(np.diff(labels, prepend=-1))
+            begins = np.flatnonzero(np.diff(labels, prepend=-2))
             self._keep(len(labels), begins, labels[begins])
 
     def _fill(self, size: int, cells: int, labels: IntArray | None, runs: tuple[Array, Array] | None) -> None:
+        still_wanted()  # plans of many questions come by here again and again
         #: How many values there are, and how many cells.
         self.size, self.cells = size, cells
         self._labels, self._runs = labels, runs
@@ -74,7 +78,9 @@ class Partition:
         """The partition into values of equal label, however the labels are spelled."""
         labels = np.asarray(labels)
         if len(labels) <= _LONG:
-            return cls(_numbered(labels))
+            made = cls.__new__(cls)
+            made._number(_numbered(labels))
+            return made
         begins = np.concatenate([[0], np.flatnonzero(labels[1:] != labels[:-1]) + 1])
         numbered = _numbered(labels[begins])
         kept = np.diff(numbered, prepend=-1) != 0
@@ -89,11 +95,7 @@ class Partition:
         numbered = np.full(len(labels), -1, np.int64)
         numbered[kept] = _numbered(labels[kept])
         made = cls.__new__(cls)
-        if len(labels) <= _LONG:
-            made._fill(len(labels), int(numbered.max()) + 1, numbered, None)
-        else:
-            begins = np.flatnonzero(np.diff(numbered, prepend=-2))
-            made._keep(len(labels), begins, numbered[begins])
+        made._number(numbered)
         return made
 
     @classmethod
@@ -142,6 +144,8 @@ class Partition:
 
     @lazy
     def _counts(self) -> IntArray:
+        if self._labels is not None:
+            return np.bincount(self._labels + 1, minlength=self.cells + 1)[1:]
         begins, labels = self._stretches
         counts = np.zeros(self.cells + 1, np.int64)
         np.add.at(counts, labels, np.diff(begins, append=self.size))
@@ -327,14 +331,14 @@ def _numbered(labels: Array) -> IntArray:
 
 
 def read_integers(listed: Any) -> IntArray:
-    """Integers of a document.
+    """Integers of a document, one or more.
 
     Raises:
-        TypeError: for anything else.
+        ValueError: for anything else.
     """
     array = np.array(listed)
     if array.dtype != np.int64 or array.ndim != 1:
-        raise TypeError("not a list of 64-bit integers")
+        raise ValueError("not a list of 64-bit integers")
     return array
 
 

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, StrictStr
 from scipy.sparse import csr_array
 
 from app.declarations.naming import cut
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.partition import Partition
-from app.spaces.queries.marginal import MOST_NUMBERS, read_labels
+from app.spaces.queries.forms import Along, Form
+from app.spaces.queries.marginal import MOST_NUMBERS
 from app.spaces.queries.request import Groups, Node, Request, does_not_fit
 from app.spaces.query import Query
 from app.spaces.records import parts_of
@@ -65,11 +66,12 @@ class BlocksQuery(Request):
     def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
         if not isinstance(space, SidedSpace):
             return None
-        within, shape, symmetric = "only" in form, space.shape, space.symmetric
-        left = Partition.some(read_labels(form["left"], shape[0]))
+        said, shape, symmetric = _BlocksForm.read(form), space.shape, space.symmetric
+        within = said.only is not None
+        left = Partition.some(said.left.labels(shape[0]))
         right, matched = left, np.arange(left.cells) if within else None
         if not symmetric:
-            labels = read_labels(form["right"], shape[1])
+            labels = said.right.labels(shape[1])
             right = Partition.some(labels)
             if within:
                 matched = labels[right.members]
@@ -83,6 +85,12 @@ class BlocksQuery(Request):
             for name, side in zip(names, sides, strict=True)
         )
         return CompiledBlocks(left, right, asked, within, symmetric, matched)
+
+
+class _BlocksForm(Form):
+    left: Along
+    right: Along = Along()
+    only: StrictStr | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,17 +7,16 @@ product where they are one, else a cut of an undirected graph, else cells or an 
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from pydantic import StrictStr
 
 from app.spaces.errors import InvalidQuery
+from app.spaces.queries.forms import Along, Combinations, Form, Integers, Typed, Whole, ascending, said
 from app.spaces.queries.linear import (
-    MOST_LOCAL,
     CompiledDense,
     CompiledLocal,
     CompiledPair,
@@ -26,7 +25,7 @@ from app.spaces.queries.linear import (
     CompiledZero,
 )
 from app.spaces.query import Blobs, Query
-from app.spaces.space import DEFAULT_BITS, FACTOR_BITS, Space
+from app.spaces.space import FACTOR_BITS, MAX_CELLS, Space
 from app.spaces.tensor import Array, Axis, IntArray, Members, count_of, index_set, listed_members
 
 #: One cell in this many may be non-zero for a query to be kept as a list of cells.
@@ -267,62 +266,67 @@ def _cut_of(space: Space, positions: IntArray, rounding: float) -> Query | None:
     return pair_query(space, nodes[side != 2], nodes[side != 1], bits=0, rounding=rounding)
 
 
+class _Product(Form):
+    axes: list[tuple[Whole, Along]]
+
+
+class _Pair(Form):
+    sides: tuple[Along, Along]
+    bits: Whole = 0
+
+
+class _Cells(Form):
+    indices: Integers
+    weights: Integers
+    bits: Whole
+
+
+class _Dense(Form):
+    sha256: StrictStr
+    bits: Whole
+
+
 def read(space: Space, form: Mapping[str, Any], blobs: Blobs = MappingProxyType({})) -> Query:
     """The query of a canonical form of weights; ``blobs`` holds those of all cells by their SHA-256.
 
     Raises:
-        InvalidQuery: when its numbers are out of range.
-        AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
+        InvalidQuery: when it is none of this space.
     """
-    bits = int(form.get("bits", 0))
-    if not 0 <= bits <= DEFAULT_BITS:
-        raise InvalidQuery("canonical bits are out of range")
-    match form["type"]:
+    match Typed.read(form).type:
         case "zero":
             return CompiledZero(space.shape)
         case _ if space.extent == "unbounded":
             pass
         case "product" if not space.symmetric:
-            members: dict[int, Members] = {}
-            factors: dict[int, IntArray] = {}
-            largest, bits = 1, 0
-            if len(form["axes"]) > len(space.shape):
-                raise InvalidQuery("canonical axes are more than there are")
-            for i, axis in form["axes"]:
-                index, vector = _read_axis(space, axis, space.shape[i], FACTOR_BITS)
-                if index is not None:
-                    members[i] = index
-                elif vector is not None:
-                    factors[i] = vector
-                    largest *= int(np.abs(vector).max())
-                    bits += operator.index(axis["bits"])
-            if bits > max(0, 61 - space.capacity_units.bit_length()) or largest > 1 << bits:
-                raise InvalidQuery("canonical weights are out of range")
-            return product_query(space, members, factors, 1, bits, 0.0)
+            return _read_product(space, _Product.read(form))
         case "local" if space.kind == "table":
-            return local_query(space, tuple(form["axes"]), read_selection(space.shape, form["axes"], form["ranges"]))
+            local = Combinations.read(form)
+            return local_query(space, tuple(local.axes), local.selection(space.shape))
         case "pair" if space.symmetric:
-            if bits not in (0, space.axis_bits(2)):
+            pair = _Pair.read(form)
+            if pair.bits not in (0, space.axis_bits(2)):
                 raise InvalidQuery("canonical bits are not those of the capacity")
-            sides = [_read_axis(space, side, space.shape[0], bits) for side in form["sides"]]
-            return pair_query(space, *[(v if i is None else i) for i, v in sides], bits=bits, rounding=0.0)
-        case "sparse":
-            positions = np.array(form["indices"], dtype=np.int64)
-            values = np.array(form["weights"], dtype=np.int64)
+            n, bits = space.shape[0], pair.bits
+            left, right = (_read_weights(s, n, bits, least=0) if bits else s.members(n) for s in pair.sides)
+            return pair_query(space, left, right, bits=bits, rounding=0.0)
+        case "sparse" if space.cells <= MAX_CELLS:
+            cells = _Cells.read(form)
+            positions, values, bits = ascending(cells.indices, space.cells), cells.weights, cells.bits
             if (
                 bits != space.axis_bits(1)
                 or positions.shape != values.shape
-                or bool((np.diff(positions) <= 0).any())
-                or positions[0] < 0
-                or positions[-1] >= space.cells
                 or not within(values, bits)
                 or (space.symmetric and bool((positions // space.shape[1] >= positions % space.shape[1]).any()))
             ):
                 raise InvalidQuery("canonical cells are out of range")
             return cells_query(space, positions, values, bits, 0.0)
         case "dense":
-            dense = np.frombuffer(blobs[form["sha256"]], dtype="<i4").reshape(space.shape)
-            if bits != space.axis_bits(1) or not within(dense, bits):
+            named = _Dense.read(form)
+            blob, bits = blobs.get(named.sha256, b""), named.bits
+            if bits != space.axis_bits(1) or len(blob) != 4 * space.cells:
+                raise InvalidQuery("canonical weights are not there, or not one a cell")
+            dense = np.frombuffer(blob, dtype="<i4").reshape(space.shape)
+            if not within(dense, bits):
                 raise InvalidQuery("canonical weights are out of range")
             if space.symmetric and (bool(np.diagonal(dense).any()) or not np.array_equal(dense, dense.T)):
                 raise InvalidQuery("canonical weights are not symmetric with zero diagonal")
@@ -330,53 +334,36 @@ def read(space: Space, form: Mapping[str, Any], blobs: Blobs = MappingProxyType(
     raise InvalidQuery("not a canonical query of this space")
 
 
-def read_selection(universe: Sequence[int], axes: Sequence[Any], ranges: Any) -> Array:
-    """Which combinations of some attributes' values are selected, of the ends of the ranges that they make up.
+def _read_product(space: Space, form: _Product) -> Query:
+    """The product of a canonical form.
 
     Raises:
-        InvalidQuery: when they are out of range or order.
-        TypeError, ValueError, IndexError, OverflowError: when they are none at all.
+        InvalidQuery: when its numbers are out of range.
     """
-    if any(type(axis) is not int for axis in axes) or not 0 <= min(axes) <= max(axes) < len(universe):
-        raise InvalidQuery("canonical axes are out of range")
-    if any(second <= first for first, second in pairwise(axes)):
-        raise InvalidQuery("canonical axes are out of order")
-    shape = [universe[axis] for axis in axes]
-    cells = math.prod(shape)
-    ends = np.array(ranges, dtype=np.int64)
-    if cells > MOST_LOCAL or ends.ndim != 1 or len(ends) % 2 or bool((np.diff(ends) <= 0).any()):
-        raise InvalidQuery("canonical ranges are out of order")
-    if not 0 <= ends[0] <= ends[-1] <= cells:
-        raise InvalidQuery("canonical ranges are out of range")
-    steps = np.zeros(cells + 1, dtype=np.int64)
-    steps[ends] = np.where(np.arange(len(ends)) % 2, -1, 1)
-    selection: Array = np.cumsum(steps[:-1]).astype(bool).reshape(shape)
-    return selection
+    members: dict[int, Members] = {}
+    factors: dict[int, IntArray] = {}
+    largest, bits = 1, 0
+    if len({axis for axis, _ in form.axes} & set(range(len(space.shape)))) < len(form.axes):
+        raise InvalidQuery("canonical axes are out of range, or named twice")
+    for i, axis in form.axes:
+        if axis.weights is None:
+            members[i] = axis.members(space.shape[i])
+        else:
+            factors[i] = _read_weights(axis, space.shape[i], FACTOR_BITS)
+            largest *= int(np.abs(factors[i]).max())
+            bits += axis.bits
+    if bits > max(0, 61 - space.capacity_units.bit_length()) or largest > 1 << bits:
+        raise InvalidQuery("canonical weights are out of range")
+    return product_query(space, members, factors, 1, bits, 0.0)
 
 
-def _read_axis(space: Space, form: Mapping[str, Any], length: int, bits: int) -> tuple[Members | None, IntArray | None]:
-    """The index set or the weights of one axis."""
-    if "weights" in form:
-        vector = np.array(form["weights"], dtype=np.int64)
-        if vector.shape != (length,) or not within(vector, bits) or (space.symmetric and vector.min() < 0):
-            raise InvalidQuery("a canonical weight is out of range")
-        return None, vector
-    return read_members(form, length), None
-
-
-def read_members(form: Mapping[str, Any], length: int) -> Members:
-    """The distinct positions along an axis that a range or a list names.
+def _read_weights(axis: Along, length: int, bits: int, least: int | None = None) -> IntArray:
+    """The weights of the values along an axis.
 
     Raises:
-        InvalidQuery: when they are out of range or order.
-        KeyError, TypeError, ValueError, OverflowError: when the form is neither.
+        InvalidQuery: when they are out of range.
     """
-    if "range" in form:
-        start, stop = form["range"]
-        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= length:
-            raise InvalidQuery("canonical indices are out of range")
-        return slice(start, stop)
-    members = np.array(form["in"], dtype=np.int64)
-    if len(members) and (members[0] < 0 or members[-1] >= length or bool((np.diff(members) <= 0).any())):
-        raise InvalidQuery("canonical indices are out of range")
-    return members.astype(np.int64)
+    weights = said(axis.weights)
+    if weights.shape != (length,) or not within(weights, bits) or (least is not None and weights.min() < least):
+        raise InvalidQuery("a canonical weight is out of range")
+    return weights

@@ -14,6 +14,7 @@ from pydantic import field_validator as _field_validator
 from app.spaces.errors import InvalidQuery
 from app.spaces.graph import GraphSpace
 from app.spaces.lazy import lazy
+from app.spaces.queries.forms import Form, Whole
 from app.spaces.queries.request import Request, does_not_fit
 from app.spaces.query import Query
 from app.spaces.space import Space
@@ -67,12 +68,18 @@ class DegreesQuery(Request):
         if not isinstance(space, GraphSpace):
             return None
         _check_degrees(space)
-        axis, edges = form["axis"], form["bins"]
-        if any(type(number) is not int for number in (axis, *edges)) or not 0 <= axis < (1 if space.symmetric else 2):
-            raise InvalidQuery("canonical axes and bins are whole numbers in range")
-        if len(edges) < 2 or edges[0] != 0 or any(b <= a for a, b in pairwise(edges)):
+        said = _DegreesForm.read(form)
+        axis, edges = said.axis, said.bins
+        if axis >= (1 if space.symmetric else 2):
+            raise InvalidQuery("a canonical axis is out of range")
+        if edges[0] != 0 or any(b <= a for a, b in pairwise(edges)):
             raise InvalidQuery("canonical bins are out of range or order")
         return _checked(space, axis, edges)
+
+
+class _DegreesForm(Form):
+    axis: Whole
+    bins: list[Whole] = Field(min_length=2)
 
 
 @dataclass(frozen=True, eq=False)

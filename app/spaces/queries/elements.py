@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, StrictStr
 
 from app.spaces.errors import InvalidQuery
 from app.spaces.multiset import MultisetSpace
 from app.spaces.queries.canonical import within
+from app.spaces.queries.forms import Form, Integers, Whole
 from app.spaces.queries.linear import CompiledZero
 from app.spaces.queries.request import Request, Weight, does_not_fit
 from app.spaces.queries.weights import check_weights
@@ -46,16 +47,22 @@ class ElementsQuery(Request):
     def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
         if not isinstance(space, MultisetSpace):
             return None
-        elements, weights = form["elements"], np.array(form["weights"], dtype=np.int64)
+        said = _ElementsForm.read(form)
+        elements, weights = said.elements, said.weights
         if (
-            form["bits"] != space.axis_bits(1)
+            said.bits != space.axis_bits(1)
             or weights.shape != (len(elements),)
-            or not within(weights, form["bits"])
-            or any(not isinstance(element, str) for element in elements)
+            or not within(weights, said.bits)
             or any(second <= first for first, second in pairwise(elements))
         ):
             raise InvalidQuery("canonical elements are out of order or out of range")
-        return _from_elements(space, elements, weights, form["bits"], 0.0)
+        return _from_elements(space, elements, weights, said.bits, 0.0)
+
+
+class _ElementsForm(Form):
+    elements: list[StrictStr]
+    weights: Integers
+    bits: Whole
 
 
 @dataclass(frozen=True, eq=False)

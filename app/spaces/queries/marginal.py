@@ -20,7 +20,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.queries import conditions
-from app.spaces.queries.canonical import read_members, read_selection
+from app.spaces.queries.forms import Along, Combinations, Form, Whole
 from app.spaces.queries.linear import axis_canonical, ranges_of
 from app.spaces.queries.predicate import values_looked_at, within
 from app.spaces.queries.request import Request, Value, Where
@@ -76,22 +76,21 @@ class MarginalQuery(Request):
     def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
         if not isinstance(space, TableSpace):
             return None
-        values, lengths = space.values, space.shape
-        named = [axis for part in ("axes", "where") for axis, _ in form[part]]
-        together = tuple(form["among"]["axes"]) if "among" in form else ()
-        every = [*named, *(axis for axis in together if axis not in named)]
-        if len(set(every)) < len(every) or any(type(a) is not int or not 0 <= a < len(lengths) for a in every):
+        values, lengths, said = space.values, space.shape, _MarginalForm.read(form)
+        named = [axis for axis, _ in (*said.axes, *said.where)]
+        if len(set(named) & set(range(len(lengths)))) < len(named):
             raise InvalidQuery("canonical axes are out of range, or named twice")
-        check_values(lengths, [axis for axis, _ in form["axes"]])
-        cells = {axis: Partition.some(read_labels(axis_form, lengths[axis])) for axis, axis_form in form["axes"]}
-        where = {axis: read_members(axis_form, lengths[axis]) for axis, axis_form in form["where"]}
-        if any(found.cells < 2 for found in cells.values()) or not all(map(count_of, where.values())):
-            raise InvalidQuery("canonical cells are fewer than two, or nothing is selected")
+        check_values(lengths, [axis for axis, _ in said.axes])
+        cells = {axis: Partition.some(along.labels(lengths[axis])) for axis, along in said.axes}
+        where = {axis: along.members(lengths[axis]) for axis, along in said.where}
+        if any(found.cells < 2 for found in cells.values()):
+            raise InvalidQuery("canonical cells are fewer than two")
         _check_numbers(math.prod(found.cells for found in cells.values()))
         asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items()]
         among: Among | None = None
-        if "among" in form:
-            among = together, read_selection(lengths, together, form["among"]["ranges"])
+        if said.among is not None:
+            together = tuple(said.among.axes)
+            among = together, said.among.selection(lengths)
             counted = {axis: found.labels >= 0 for axis, found in cells.items() if not found.whole}
             alone, rest = _parted(*among, counted)
             same = rest is not None and rest[0] == together and np.array_equal(rest[1], among[1])
@@ -99,6 +98,12 @@ class MarginalQuery(Request):
             if not same or not kept or any(axis in where for axis in together):
                 raise InvalidQuery("canonical combinations are not in their one form")
         return _canonical(lengths, cells, where, asked, among)
+
+
+class _MarginalForm(Form):
+    axes: list[tuple[Whole, Along]]
+    where: list[tuple[Whole, Along]]
+    among: Combinations | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -443,28 +448,3 @@ def _check_numbers(numbers: int) -> None:
             f"the answer would have {numbers:,} cells, and at most {MOST_NUMBERS:,} are given: name fewer attributes, "
             "or merge their values with bins"
         )
-
-
-def read_labels(form: Mapping[str, Any], length: int) -> IntArray:
-    """The cell of each value of one axis, -1 where it is not counted.
-
-    Raises:
-        InvalidQuery: when they are out of range or order, or nothing is counted.
-        KeyError, TypeError, ValueError, OverflowError: when the form says none.
-    """
-    labels = np.full(length, -1, dtype=np.int64)
-    if "cells" in form:
-        labels = np.array(form["cells"], dtype=np.int64)
-        if labels.shape != (length,) or labels.min() < -1 or labels.max() < 0:
-            raise InvalidQuery("canonical cells are out of range")
-    elif "edges" in form:
-        edges = np.array(form["edges"], dtype=np.int64)
-        if edges.ndim != 1 or bool((np.diff(edges) <= 0).any()) or edges[0] < 0 or edges[-1] > length:
-            raise InvalidQuery("canonical edges are out of range")
-        labels[edges[0] : edges[-1]] = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-    else:
-        members = read_members(form, length)
-        labels[members] = np.arange(count_of(members))
-    if not bool((labels >= 0).any()):
-        raise InvalidQuery("canonical cells hold nothing")
-    return labels

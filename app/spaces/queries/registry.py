@@ -18,6 +18,7 @@ from app.spaces.queries.cells import DenseQuery, SparseQuery
 from app.spaces.queries.cut import CutQuery, RankOneQuery
 from app.spaces.queries.degrees import DegreesQuery
 from app.spaces.queries.elements import ElementsQuery
+from app.spaces.queries.forms import Typed
 from app.spaces.queries.marginal import MarginalQuery
 from app.spaces.queries.predicate import PredicateQuery, ProductQuery
 from app.spaces.queries.request import Request
@@ -66,11 +67,8 @@ def from_canonical(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query
     Raises:
         InvalidQuery: when it is not.
     """
-    try:
-        kind = _KINDS.get(form["type"], Request)
-        query = kind.read(space, form) or canonical.read(space, form, blobs)
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError):
-        raise InvalidQuery("not a canonical query") from None
+    kind = _KINDS.get(Typed.read(form).type, Request)
+    query = kind.read(space, form) or canonical.read(space, form, blobs)
     if query.canonical != form:
         raise InvalidQuery("not the canonical form of what it says")
     return query

@@ -92,8 +92,7 @@ class Request(QueryModel):
         Sums with weights have theirs in common (:func:`app.spaces.queries.canonical.read`).
 
         Raises:
-            InvalidQuery: when its numbers are out of range.
-            AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
+            InvalidQuery: when it is no such form, or its numbers are out of range.
         """
         return None
 

@@ -23,6 +23,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.queries import canonical
+from app.spaces.queries.forms import Form, Whole
 from app.spaces.queries.linear import CompiledLocal, CompiledProduct, CompiledZero
 from app.spaces.queries.marginal import CompiledMarginal, MarginalQuery, SingleCell, marginal
 from app.spaces.queries.predicate import predicate, values_looked_at
@@ -102,18 +103,26 @@ class StatisticQuery(Request):
     def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
         if not isinstance(space, TableSpace):
             return None
-        axis, levels = form["of"], tuple(float(level) for level in form.get("q", ()))
-        if type(axis) is not int or not 0 <= axis < len(space.attributes) or space.attributes[axis].kind != "numbers":
+        said = _StatisticForm.read(form)
+        kind: StatisticKind = cls.name()  # type: ignore[assignment]
+        axis, levels = said.of, tuple(said.q)
+        if axis >= len(space.attributes) or space.attributes[axis].kind != "numbers":
             raise InvalidQuery("a canonical statistic is of an attribute on a grid")
-        if (form["type"] == "quantile") != bool(levels) or not all(
+        if (kind == "quantile") != bool(levels) or not all(
             low < level < high for low, level, high in zip((0.0, *levels), levels, (*levels[1:], 1.0), strict=False)
         ):
             raise InvalidQuery("canonical levels are out of range")
-        own = MarginalQuery.read if form["base"]["type"] == MarginalQuery.name() else canonical.read
-        base = own(space, form["base"])
+        own = MarginalQuery.read if said.base.get("type") == MarginalQuery.name() else canonical.read
+        base = own(space, said.base)
         if not isinstance(base, CompiledMarginal | CompiledProduct | CompiledLocal | CompiledZero) or base.grid_bits:
             raise InvalidQuery("a canonical statistic is of counted records")
-        return _of(space, form["type"], axis, base, levels)
+        return _of(space, kind, axis, base, levels)
+
+
+class _StatisticForm(Form):
+    of: Whole
+    base: dict[str, Any]
+    q: list[float] = Field(default_factory=list)
 
 
 class SumQuery(StatisticQuery):

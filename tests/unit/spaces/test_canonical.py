@@ -355,6 +355,9 @@ def weighted(axis: dict[str, Any]) -> dict[str, Any]:
         {"type": "sparse", "bits": 20, "indices": [1, 24], "weights": [1, 2]},
         {"type": "sparse", "bits": 20, "indices": [-1, 1], "weights": [1, 2]},
         {"type": "sparse", "bits": 20, "indices": [0, 5, 10], "weights": [1, 2]},
+        {"type": "sparse", "bits": 20, "indices": [0, 2**63 - 1, -(2**63) + 5], "weights": [1, 2, 3]},  # steps wrap
+        {"type": "product", "axes": [[-1, {"range": [0, 1]}]]},
+        {"type": ["product"], "axes": []},
         {"type": "sparse", "bits": 20, "indices": [0, 10], "weights": [1, LEAST]},
         {"type": "sparse", "bits": 20, "indices": [0, 10], "weights": [1, 2**20 + 1]},
         {"type": "sparse", "bits": 20, "indices": [0, 10], "weights": [0, 7]},
