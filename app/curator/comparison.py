@@ -38,7 +38,7 @@ from app.curator.errors import PlanInfeasible
 from app.curator.plan import Plan, SessionPlan
 from app.curator.planning import make_plan
 from app.curator.promises import certain_error
-from app.curator.request import SessionRequest, parse_request
+from app.curator.request import SessionRequest, parse_session
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.privacy.errors import PrivacyError
 
@@ -104,7 +104,7 @@ def parse_comparison(asked: Mapping[str, Any]) -> list[SessionRequest]:
     found = []
     for index, mechanism in enumerate(mechanisms):
         try:
-            found.append(parse_request({**common, "mechanism": mechanism}))
+            found.append(parse_session({**common, "mechanism": mechanism}))
         except InvalidRequest as error:
             within = re.sub(r"(^|; )mechanism(?=[.:])", rf"\1mechanisms.{index}", error.detail)
             raise InvalidRequest(within if within != error.detail else f"mechanisms.{index}: {within}") from None

@@ -143,3 +143,15 @@ def parse_request(asked: Any) -> SessionRequest:
         return SessionRequest.model_validate(asked)
     except ValidationError as error:
         raise InvalidRequest(explain(error, SessionRequest, asked)) from None
+
+
+def parse_session(asked: Any) -> SessionRequest:
+    """The same of a session that is asked questions, which that of a release is not.
+
+    Raises:
+        InvalidRequest: as :func:`parse_request`, and of a workload.
+    """
+    request = parse_request(asked)
+    if request.mechanism.workload is not None:
+        raise InvalidRequest("mechanism: a workload is released: send it to /v1/releases")
+    return request

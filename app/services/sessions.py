@@ -26,7 +26,7 @@ from app.curator.plan import EvidencePlan, SessionPlan
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import chosen, make_plan, planning_bytes
 from app.curator.release_effort import expected_seconds
-from app.curator.request import SessionRequest, parse_request
+from app.curator.request import SessionRequest, parse_request, parse_session
 from app.curator.session import Session
 from app.declarations.errors import InvalidRequest
 from app.patience import while_wanted
@@ -237,7 +237,7 @@ class Sessions:
         Raises:
             InvalidRequest, NotFound, PlanInfeasible: as opening would.
         """
-        request = parse_request(asked)
+        request = parse_session(asked)
         dataset = self._datasets.public(request.dataset)
         with while_wanted(check):
             request, why = self.chosen(dataset, request)
@@ -335,9 +335,7 @@ class Sessions:
             known = find_reply(tx, key)
         if known is not None:
             return known
-        request = parse_request(asked)
-        if (request.mechanism.workload is None) != (release is None):
-            raise InvalidRequest("mechanism: a workload is released: send it to /v1/releases")
+        request = parse_session(asked) if release is None else parse_request(asked)
         row, dummy = self._datasets.registered(request.dataset), None
         if request.dummy:
             dummy = self._datasets.dummy_of(actor, row)

@@ -283,18 +283,17 @@ class TestBadInput:
         assert register(service.admin, spec, b"0 1\n1 2\n", "g.txt").status_code == 201
         refused(service.admin.post("/v1/releases", json=words(spec["name"])), "plan-infeasible")
 
-    def test_as_a_session(self, service: Service) -> None:
-        """Catches a way around the queue."""
+    @pytest.mark.parametrize("path", ["/v1/sessions", "/v1/plans"])
+    def test_as_a_session(self, service: Service, path: str) -> None:
+        """Catches a way around the queue, and a plan of a session that cannot be opened."""
         workload = {"method": "gaussian", "workload": {"marginals": 1}, "options": {}}
         mechanism = {"construction": "workload", **workload}
-        told = refused(
-            service.admin.post(
-                "/v1/sessions",
-                json={"dataset": people(service), "mechanism": mechanism, "epsilon": 0.1, "max_queries": 1},
-            ),
-            "invalid-request",
-        )
+        words = {"dataset": people(service), "epsilon": 0.1, "max_queries": 1}
+        told = refused(service.admin.post(path, json={**words, "mechanism": mechanism}), "invalid-request")
         assert "/v1/releases" in told["detail"]
+        if path == "/v1/plans":
+            told = refused(service.admin.post(path, json={**words, "mechanisms": [mechanism]}), "invalid-request")
+            assert "/v1/releases" in told["detail"]
 
     def test_not_an_object(self, service: Service) -> None:
         for body in (b"[]", b"{", b"null", b""):
