@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from app.curator.dataset import PublicDataset
+from app.curator.mechanisms.evidence import Evidence
 from app.curator.mechanisms.protocol import NO_WISH, Answer, Due, MarginalTest, Measure, Units, Wish
 from app.curator.mechanisms.round import surprise
-from app.curator.mechanisms.table import TableMechanism
 from app.curator.opening import Opening, Pins
 from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
@@ -221,9 +221,8 @@ class Played:
         """
         query = self._setting.query(words)
         assert isinstance(query, CompiledStatistic)
-        assert isinstance(self.session.mechanism, TableMechanism)
-        statistics = self.session.mechanism._statistics(self.session.state)
-        found = statistics._distributions(Statistic.of_query(query))
+        assert isinstance(self.session.state, Evidence)
+        found = self.session.state.statistics._distributions(Statistic.of_query(query))
         if found is None:
             return None
         groups = np.repeat(np.arange(len(found)), len(query.levels))

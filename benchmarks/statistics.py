@@ -22,7 +22,7 @@ import numpy as np
 
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms.protocol import Answer, Measure, Measured
-from app.curator.mechanisms.table import noise_of
+from app.curator.mechanisms.recorded import noise_of
 from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request

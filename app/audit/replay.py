@@ -42,6 +42,7 @@ from threadpoolctl import threadpool_limits
 from app.audit import records
 from app.audit.findings import Malformed, Undecided, Unfollowed, taking_apart
 from app.curator.mechanisms.contract import ContractMechanism
+from app.curator.mechanisms.evidence import Evidence
 from app.curator.mechanisms.planned import PlannedMechanism
 from app.curator.mechanisms.protocol import (
     GREATEST_ANSWER,
@@ -61,7 +62,6 @@ from app.curator.mechanisms.protocol import (
 )
 from app.curator.mechanisms.release import ReleaseMechanism
 from app.curator.mechanisms.serving import mechanism_of
-from app.curator.mechanisms.table import Evidence
 from app.curator.opening import Header, Opening
 from app.curator.plan import Plan, SessionPlan
 from app.curator.planners.workload import WorkloadPlan

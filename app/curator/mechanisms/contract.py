@@ -15,9 +15,10 @@ import numpy as np
 
 from app.curator.certificates import Certificate, whole_counts
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
+from app.curator.mechanisms.evidence import Evidence
 from app.curator.mechanisms.protocol import Answer, Due, MarginalTest, Measured, RoundNoise, RoundTerms, Units, Wish
 from app.curator.mechanisms.recorded import noise_of
-from app.curator.mechanisms.table import Evidence, TableMechanism
+from app.curator.mechanisms.table import TableMechanism
 from app.curator.opening import Opening
 from app.curator.planners.contract import MOST_TESTED, ContractPlan
 from app.measurements.pieces import Counts, counts_of
@@ -86,7 +87,7 @@ class ContractMechanism(TableMechanism):
                 "all updates of the plan are used, and nothing is certain of this question: open another session",
                 max_updates=self._contract.max_updates,
             )
-        prediction = self._policy(state).predicted(question)
+        prediction = state.policy.predicted(question)
         marginal = question.apart(self._space.shape)
         return MarginalTest(
             marginal=marginal,
@@ -140,7 +141,7 @@ class ContractMechanism(TableMechanism):
 
     def _expected(self, state: Evidence, question: Question) -> FloatArray:
         """The values that evidence makes of a question."""
-        return self._policy(state).value(question, None)
+        return state.policy.value(question, None)
 
     def _passed(self, state: Evidence, question: Question, counts: Units) -> Certificate:
         """What a miss tells."""

@@ -15,6 +15,7 @@ import numpy as np
 from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms.protocol import (
     GREATEST_ANSWER,
+    NO_VALUE,
     Answer,
     AnsweringMechanism,
     PayingState,
@@ -69,9 +70,12 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         """What a question wishes, or else its session."""
         return wish.over(self._wish)
 
-    def _grid(self, values: FloatArray) -> Units:
-        held = np.clip(values, -self._farthest, self._farthest)
-        return np.rint(np.ldexp(held, self._bits)).astype(np.int64)
+    def _grid(self, values: FloatArray, bits: int | None = None) -> Units:
+        """Values on the answer grid, or one of so many bits; of what is far beyond all data the end of it."""
+        bits = self._bits if bits is None else bits
+        farthest, none = math.ldexp(GREATEST_ANSWER, -bits), np.isnan(values)
+        held = np.clip(np.where(none, 0.0, values), -farthest, farthest)
+        return np.where(none, NO_VALUE, np.rint(np.ldexp(held, bits)).astype(np.int64))
 
     def _unit(self, value: float) -> int:
         """A standard error on the answer grid."""

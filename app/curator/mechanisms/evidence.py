@@ -1,0 +1,183 @@
+"""What a session knows of a table, and how that answers a question: one about counts, or a statistic of numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from app.curator.certificates import Certificates
+from app.curator.errors import PlanInfeasible
+from app.curator.mechanisms.protocol import PayingState, Wish
+from app.estimation.intervals import Estimates
+from app.estimation.tables.residuals import Residuals
+from app.measurements.pieces import Counts, counts_of, pieces_of
+from app.measurements.record import Measurement
+from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
+from app.policies.statistics import Statistic, Statistics
+from app.policies.table import Bought, Means, Policy, Prediction, Wanted
+from app.spaces.errors import InvalidQuery
+from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.query import Query
+from app.spaces.questions import check_told
+from app.spaces.space import Space
+from app.spaces.tensor import FloatArray
+
+#: What multipliers of a strategy may add to the bits of its sums.
+_SPARE_BITS = 5
+
+
+@dataclass(eq=False)
+class Evidence(PayingState):
+    """What a session knows: measurements, and what tests and measurements made certain where it has a contract."""
+
+    residuals: Residuals
+    means: Means
+    certificates: Certificates = field(default_factory=Certificates)
+    #: What was measured of moments of numbers, as counts are in ``residuals``.
+    moments: dict[Moment, Residuals] = field(default_factory=dict)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """What the session pays for, by all that was known at its first question."""
+        return Policy(self.residuals, self.means)
+
+    @property
+    def statistics(self) -> Statistics:
+        """How statistics follow from what is known."""
+        return Statistics(self.policy, self.moments)
+
+    def learn(self, release: Measurement[TableStrategy]) -> None:
+        """Take in what was measured."""
+        for moment, measurement in pieces_of(release):
+            if moment is None:
+                self.residuals.add(measurement)
+                continue
+            assert isinstance(measurement, Counts)
+            known = self.moments.get(moment)
+            if known is None:
+                known = self.moments[moment] = Residuals(self.residuals.sizes, None, self.residuals.starting)
+            known.add(measurement)
+
+
+class Answerer:
+    """How a question is answered from evidence: here one about counts.
+
+    Attributes:
+        counts: what is asked about counts, by the question itself or to find what it asks.
+        beside: the attributes of which more is measured than counts.
+    """
+
+    beside: tuple[int, ...] = ()
+
+    def __init__(self, query: Query, space: Space) -> None:
+        self.counts, self._space = query, space
+
+    def check(self) -> None:
+        """Refuse what cannot be told.
+
+        Raises:
+            InvalidQuery: naming what serves.
+        """
+        if not self.counts.is_zero:
+            check_told(self.counts.question.cells)
+
+    def decide(
+        self, state: Evidence, left: float, wish: Wish, leaning: float
+    ) -> tuple[Prediction | None, Wanted | None]:
+        """What is expected, where that is held against what is measured, and what is to be measured; None where the
+        answer is free.
+
+        Raises:
+            OutOfReach, PlanInfeasible: when what is wished cannot be had.
+        """
+        return state.policy.decide(self.counts.question, left, wish.within, wish.probability, leaning, wish.adaptive)
+
+    def check_known(self, state: Evidence) -> None:
+        """Refuse what nothing is known of, where the policy has not.
+
+        Raises:
+            PlanInfeasible: saying so.
+        """
+
+    def learn(
+        self, state: Evidence, release: Measurement[TableStrategy] | None, expected: Prediction | None
+    ) -> Bought | None:
+        """Take note of the question, of what was measured for it, and what had been expected of that."""
+        bought = None
+        if release is not None:
+            assert expected is not None
+            bought = Bought(expected, counts_of(release))
+        state.policy.record(self.counts.question, bought)
+        return bought
+
+    def shown(self, state: Evidence, wish: Wish, bought: Bought | None, given: FloatArray | None) -> Estimates:
+        """Values and how well they are known: those that were given, if they were."""
+        told = None if given is None else self.counts.spread(given)
+        found = state.policy.shown(self.counts.question, bought, wish.probability, wish.adaptive, told)
+        return found.each(self.counts.selected)
+
+
+class StatisticAnswerer(Answerer):
+    """How a statistic of numbers is answered."""
+
+    def __init__(self, query: CompiledStatistic, space: Space) -> None:
+        super().__init__(query.base, space)
+        self._query, self.beside = query, (query.axis,)
+
+    def check(self) -> None:
+        """Refuse also sums that might pass 64 bits."""
+        query, capacity = self._query, self._space.capacity
+        moments = [Moment(query.axis, query.places, 1)]
+        if query.kind == "variance":
+            moments.append(Moment(query.axis, query.places, 2))
+        # Multipliers that divide a price take a few bits more.
+        if max(m.largest for m in moments) * capacity >= 1 << (EXACT_BITS - _SPARE_BITS):
+            raise InvalidQuery(
+                f"a {query.kind} of so many numbers over {capacity:,} records passes 64 bits: declare a smaller "
+                "capacity, or a coarser grid"
+            )
+        super().check()
+
+    def decide(
+        self, state: Evidence, left: float, wish: Wish, leaning: float
+    ) -> tuple[Prediction | None, Wanted | None]:
+        """What is to be measured; nothing is expected of it."""
+        kind, statistics = self._query.kind, state.statistics
+        if wish.within is not None and kind == "quantile":
+            raise PlanInfeasible(
+                "within: how wide the interval of a quantile is depends on how many records are near it, which nobody "
+                "knows before: leave it out, and see the interval of the answer"
+            )
+        if wish.within is not None and kind != "sum" and not statistics.begun:
+            raise PlanInfeasible(
+                f"within: how well a {kind} can be known depends on how many records there are, of which nothing was "
+                "measured yet: leave it out, or ask for a count before"
+            )
+        wanted = statistics.decide(self._asked, left, wish.within, wish.probability, leaning)
+        return None, wanted if wanted is not None and wanted.strategy.is_exact(self._space.capacity) else None
+
+    def check_known(self, state: Evidence) -> None:
+        """Refuse what follows from the number of records where that is not known."""
+        if not state.statistics.begun:
+            raise PlanInfeasible(
+                "nothing was measured of the table yet, and the session has too little left to pay with"
+            )
+
+    def learn(self, state: Evidence, release: Measurement[TableStrategy] | None, expected: Prediction | None) -> None:
+        """Take note of the statistic, and of what was measured for it."""
+        state.policy.note(self.counts.question, paid=release is not None)
+        if release is not None:
+            state.learn(release)
+
+    def shown(self, state: Evidence, wish: Wish, bought: Bought | None, given: FloatArray | None) -> Estimates:
+        """Values and how well they are known."""
+        return state.statistics.shown(self._asked, wish.probability, wish.adaptive, given)
+
+    @property
+    def _asked(self) -> Statistic:
+        return Statistic.of_query(self._query)
+
+
+def answerer_of(query: Query, space: Space) -> Answerer:
+    """How a question of a table is answered."""
+    return StatisticAnswerer(query, space) if isinstance(query, CompiledStatistic) else Answerer(query, space)
