@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from scipy.optimize import brentq
 
-from app.measurements.noise import Noise, NoiseKind
+from app.bisection import least_integer
+from app.measurements.noise import FLIP_BITS, BitFlips, Law, Noise, NoiseKind
+from app.privacy.errors import PrivacyError
+from app.privacy.exactness import EXACT
 
 #: Noise of a smaller or larger scale is not bought, in the units that are released.
 LEAST_SCALE, GREATEST_SCALE = 0.125, 1e12
@@ -27,6 +30,12 @@ _FAR = 4.0
 #: What rounding of floats may add up to: scales are this part larger before they are rounded up.
 SLACK = 1e-9
 
+#: Scales that are offered where prices are exact: of so many digits, from a tenth of a grid unit on, and below 10^15 of
+#: them.
+_DIGITS, _LEAST_DECADE, _GREATEST_DECADE = 4, -1, 15
+
+#: The laws of noise.
+LawName = NoiseKind | Literal["flips"]
 _Price = TypeVar("_Price", float, Decimal)
 
 
@@ -98,6 +107,36 @@ def noise_on_grid(share: float, order: float, absolute: int, squared: int, bits:
         return None
     # Of few digits in counts, too: a record is read by people.
     return Noise(found[0], rounded_up(math.ldexp(float(found[1]), -bits), math.ldexp(LEAST_SCALE, -bits)), bits)
+
+
+def least_affordable(law: LawName, bits: int, cost: Callable[[Law], Decimal | None], share: Decimal) -> Law | None:
+    """The least noise of a law that costs no more than a share, by exact prices alone; None where there is none.
+
+    Args:
+        law: whose noise is offered: scales of four digits, or every probability of turning a bit over.
+        bits: of the grid that noise lies on.
+        cost: what noise costs, larger noise of the law no more; None where it cannot be paid so.
+        share: what may be paid.
+    """
+    first = 10 ** (_DIGITS - 1)
+    decade = 9 * first
+
+    def noise(number: int) -> Law:
+        """The noise of a law as it grows."""
+        if law == "flips":
+            return BitFlips(number + 1)
+        units = Decimal(first + number % decade).scaleb(_LEAST_DECADE + 1 - _DIGITS + number // decade)
+        return Noise(law, EXACT.multiply(units, Decimal(0.5**bits)), bits)
+
+    def pays(number: int) -> bool:
+        try:
+            paid = cost(noise(number))
+        except PrivacyError:  # such as a price that is infinite
+            return False
+        return paid is not None and paid <= share
+
+    most = (1 << (FLIP_BITS - 1)) - 2 if law == "flips" else decade * (_GREATEST_DECADE - _LEAST_DECADE) - 1
+    return noise(least_integer(pays, -1, most)) if pays(most) else None
 
 
 def cheapest_noise(

@@ -1,33 +1,36 @@
 """The noise with which all cells of a graph or a matrix are measured, and the degrees of a graph beside them: that of
 the least variance which can be paid.
 
-It follows from public things alone. Every candidate is found by bisection over exact prices, so that no rounding of a
-float decides what is paid.
+It follows from public things alone. Every candidate is found by exact prices, so that no rounding of a float decides
+what is paid.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
-from typing import get_args
+from functools import partial
+from typing import TypeVar
 
-from app.bisection import least_integer
-from app.measurements.noise import FLIP_BITS, BitFlips, Law, Noise, NoiseKind
+from app.measurements.noise import BitFlips, Law, Noise
+from app.measurements.noise_search import LawName, least_affordable
 from app.measurements.pricing import Apart
 from app.measurements.record import Purchase
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategies.products import Products
-from app.privacy.errors import PrivacyError
+from app.measurements.strategy import Strategy
 from app.privacy.exactness import EXACT, floor_to
+from app.privacy.ledger import Regime
 from app.releases.factorization import Unaffordable
 from app.releases.synthetic_graph import degrees_share
 
-#: Scales have so many digits, from a tenth of a grid unit on, and below 10^15 of them.
-_DIGITS, _LEAST, _GREATEST = 4, -1, 15
-_TOO_SMALL = "so small a share pays for no noise that can be drawn: raise epsilon"
+#: A law, and how much of which sum pays for it.
+_Offer = tuple[LawName, Regime, Decimal]
+S = TypeVar("S", bound=Strategy)
+
 _NONE = Decimal(0)
 #: Where noise is so large that in floating point its epsilon is none.
 _LEAST_EPSILON = 1e-9
@@ -48,23 +51,11 @@ def best_noise(edges: Edges, apart: Apart, order: Decimal, share: Decimal, pure:
     Raises:
         Unaffordable: when no noise that is offered is cheap enough.
     """
-
-    def by_renyi(noise: Law) -> bool:
-        return Purchase.at(edges, noise, apart, order).price.renyi <= share
-
-    def by_pure(noise: Law) -> bool:
-        own = Purchase.at(edges, noise, apart, order).price.pure
-        return pure is not None and own is not None and own <= pure
-
-    found: list[Law | None] = []
-    for affords in (by_pure, by_renyi) if pure is not None else (by_renyi,):
-        # Of bits Laplace noise tells no less than randomised response of the same epsilon, and varies by twice as much.
-        found.append(_flips(affords) if apart.binary else _scaled("laplace", apart.bits, affords))
-    found.append(_scaled("gaussian", apart.bits, by_renyi))
-    offered = [noise for noise in found if noise is not None]
-    if not offered:
-        raise Unaffordable(_TOO_SMALL)
-    return Purchase.at(edges, min(offered, key=lambda noise: noise.variance), apart, order)
+    # Of bits Laplace noise tells no less than randomised response of the same epsilon, and varies by twice as much.
+    own: LawName = "flips" if apart.binary else "laplace"
+    offers: list[_Offer] = [] if pure is None else [(own, "pure", pure)]
+    offers += [(own, "renyi", share), ("gaussian", "renyi", share)]
+    return _least_varied(edges, apart.bits, apart, order, offers)
 
 
 def beside_degrees(
@@ -156,18 +147,9 @@ def degrees_noise(edges: Edges, apart: Apart, order: Decimal, held: Decimal, *, 
     Raises:
         Unaffordable: when no noise that is offered is cheap enough.
     """
-    degrees = Degrees(edges)
-
-    def affords(noise: Noise) -> bool:
-        price = Purchase.at(degrees, noise, apart, order).price
-        paid = price.pure if by_pure else price.renyi
-        return paid is not None and paid <= held
-
-    found = [_scaled(kind, apart.bits, affords) for kind in get_args(NoiseKind)]
-    offered = [noise for noise in found if noise is not None]
-    if not offered:
-        raise Unaffordable(_TOO_SMALL)
-    return Purchase.at(degrees, min(offered, key=lambda noise: noise.variance), apart, order)
+    regime: Regime = "pure" if by_pure else "renyi"
+    offers: list[_Offer] = [("laplace", regime, held), ("gaussian", regime, held)]
+    return _least_varied(Degrees(edges), apart.bits, apart, order, offers)
 
 
 def product_noise(products: Products, apart: Apart, order: Decimal, share: Decimal) -> Purchase[Products]:
@@ -182,39 +164,22 @@ def product_noise(products: Products, apart: Apart, order: Decimal, share: Decim
     Raises:
         Unaffordable: when no noise that is offered is cheap enough.
     """
-
-    def affords(noise: Noise) -> bool:
-        return Purchase.at(products, noise, apart, order).price.renyi <= share
-
-    noise = _scaled("gaussian", apart.bits + products.grid_bits, affords)
-    if noise is None:
-        raise Unaffordable(_TOO_SMALL)
-    return Purchase.at(products, noise, apart, order)
+    return _least_varied(products, apart.bits + products.grid_bits, apart, order, [("gaussian", "renyi", share)])
 
 
-def _flips(affords: Callable[[BitFlips], bool]) -> BitFlips | None:
-    """The least probability of turning a bit over that can be paid."""
-    most = (1 << (FLIP_BITS - 1)) - 1
-    if not affords(BitFlips(most)):
-        return None
-    return BitFlips(least_integer(lambda flips: affords(BitFlips(flips)), 0, most))
+def _least_varied(strategy: S, bits: int, apart: Apart, order: Decimal, offers: Iterable[_Offer]) -> Purchase[S]:
+    """The purchase of the noise that varies least, among the least of each law that is offered.
 
+    Raises:
+        Unaffordable: when none is cheap enough.
+    """
 
-def _scaled(kind: NoiseKind, bits: int, affords: Callable[[Noise], bool]) -> Noise | None:
-    """The noise of the least scale that can be paid."""
-    first = 10 ** (_DIGITS - 1)
-    decade = 9 * first
+    def cost(regime: Regime, noise: Law) -> Decimal | None:
+        price = Purchase.at(strategy, noise, apart, order).price
+        return price.pure if regime == "pure" else price.renyi
 
-    def noise(number: int) -> Noise:
-        """Scales of four digits, numbered as they ascend."""
-        units = Decimal(first + number % decade).scaleb(_LEAST + 1 - _DIGITS + number // decade)
-        return Noise(kind, EXACT.multiply(units, Decimal(0.5**bits)), bits)
-
-    def pays(number: int) -> bool:
-        try:
-            return affords(noise(number))
-        except PrivacyError:  # such as a price that is infinite
-            return False
-
-    most = decade * (_GREATEST - _LEAST) - 1
-    return noise(least_integer(pays, -1, most)) if pays(most) else None
+    tried = (least_affordable(law, bits, partial(cost, regime), held) for law, regime, held in offers)
+    found = [noise for noise in tried if noise is not None]
+    if not found:
+        raise Unaffordable("so small a share pays for no noise that can be drawn: raise epsilon")
+    return Purchase.at(strategy, min(found, key=lambda noise: noise.variance), apart, order)
