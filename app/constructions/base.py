@@ -12,6 +12,7 @@ import numpy as np
 
 from app.constructions.dumps import Dump
 from app.spaces.errors import InvalidQuery
+from app.spaces.partition import Marginal
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray
@@ -200,6 +201,27 @@ class CellConstruction(Construction):
     def export(self, state: Any) -> Hypothesis:
         """The dense array."""
         return DenseHypothesis(self.dense(state))
+
+
+class MarginalConstruction(CellConstruction):
+    """A construction that learns all cells of a marginal of a table at once."""
+
+    @abstractmethod
+    def learn_cells(
+        self, state: Any, marginal: Marginal, present: FloatArray, values: FloatArray, noise_bound: float
+    ) -> None:
+        """Make the updates of all cells whose values are farther off than their noise bound, the farthest first.
+
+        They are those of :meth:`update` one after another, with ``step="projection"``, to the rounding of float64: the
+        cells are disjoint, so that nothing but what the marginal counts decides what becomes of any.
+
+        Args:
+            state: changed in place.
+            marginal: whose cells were measured; at least two.
+            present: what the hypothesis counts in them, in the marginal's shape.
+            values: as measured.
+            noise_bound: of each value.
+        """
 
 
 def simplex_reach(low: _Real, high: _Real, mass: float) -> tuple[_Real, _Real]:

@@ -13,6 +13,7 @@ import numpy as np
 from app.constructions import dense
 from app.constructions.base import (
     BOUNDED_STEPS,
+    MarginalConstruction,
     MeasuredQuery,
     PublicFacts,
     Step,
@@ -20,6 +21,7 @@ from app.constructions.base import (
 )
 from app.constructions.dumps import Dump
 from app.constructions.refit import Kept, RefittingConstruction, euclidean
+from app.spaces.partition import Marginal
 from app.spaces.queries.linear import CompiledPair, CompiledProduct
 from app.spaces.query import Query
 from app.spaces.space import Space
@@ -38,7 +40,7 @@ class CutState:
 
 
 @dataclass(frozen=True)
-class FriezeKannan(RefittingConstruction):
+class FriezeKannan(RefittingConstruction, MarginalConstruction):
     """FK over a universe of ``|X|`` cells.
 
     With ``step="projection"`` an update is the Euclidean projection of h on ``{z: s<f,z> >= s*target}``:
@@ -91,6 +93,17 @@ class FriezeKannan(RefittingConstruction):
         else:
             scale = (target_of(measurement, present, self.step) - present) / norm2sq
         self._add(state, [(scale, query)])
+
+    def learn_cells(
+        self, state: CutState, marginal: Marginal, present: FloatArray, values: FloatArray, noise_bound: float
+    ) -> None:
+        """Spread what each cell is off beyond its noise evenly over it."""
+        assert self.step == "projection"
+        assert isinstance(state.tensor, DenseTensor), "a hypothesis over a table is one"
+        gaps = values - present
+        off = np.copysign(np.maximum(np.abs(gaps) - noise_bound, 0.0), gaps)
+        state.tensor.array += marginal.spread(off / marginal.within(self.space.shape), self.space.shape)
+        state.tensor.touch()
 
     def _refit(self, state: CutState, measurement: MeasuredQuery) -> None:
         """The refit of the present hypothesis to all measurements; see :mod:`app.constructions.refit`."""

@@ -14,6 +14,7 @@ import numpy as np
 from app.constructions import dense
 from app.constructions.base import (
     BOUNDED_STEPS,
+    MarginalConstruction,
     MeasuredQuery,
     PublicFacts,
     Step,
@@ -25,6 +26,7 @@ from app.constructions.dumps import Dump, numbers
 from app.constructions.refit import ENTROPIC_WORK, RefittingConstruction, dump_measurements, entropic, load_measurements
 from app.geometry.potentials import reach, tilted_line
 from app.geometry.projections import first_rate, solve
+from app.spaces.partition import Marginal
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray
@@ -45,7 +47,7 @@ class WeightsState:
 
 
 @dataclass(frozen=True)
-class MultiplicativeWeights(RefittingConstruction):
+class MultiplicativeWeights(RefittingConstruction, MarginalConstruction):
     """MW over a universe of ``d`` cells and mass ``n``.
 
     With ``step="projection"`` an update is the entropic (Bregman) projection of h on ``{z: s<f,z> >= s*target}``
@@ -126,14 +128,41 @@ class MultiplicativeWeights(RefittingConstruction):
             top = max(top, 0.0) if weightless > 0 else top
             dense.scale_exp(query, state.tensor.array, rate, top)
             state.slack *= math.exp(-max(top, 0.0))
-            # Normalised by the sum that is really there: the mass drifts by no rounding error.
-            total = float(state.tensor.array.sum()) / self.copies + state.slack
-            state.tensor.array *= n / total
-            state.slack *= n / total
-            state.tensor.touch()
+            self._normalise(state)
         if self.step == "refit":
             state.kept.append(measurement)
             state.slack = entropic(state.kept, state.tensor, state.slack, n, self.copies)
+
+    def learn_cells(
+        self, state: WeightsState, marginal: Marginal, present: FloatArray, values: FloatArray, noise_bound: float
+    ) -> None:
+        """Scale each cell that is off by the ratio of its odds, and all others by what is left to them."""
+        assert self.step == "projection"
+        n, factors, others = self.mass, np.ones(marginal.cells), 1.0
+        least, most = simplex_reach(0.0, 1.0, n)
+        gaps = np.abs(values - present).reshape(-1)
+        for cell in np.argsort(-gaps, kind="stable")[: np.count_nonzero(gaps > noise_bound)].tolist():
+            # What the updates before have made of the cell: all of them scaled it as one of the others.
+            mass = min(present.item(cell) * others, n)
+            gap = values.item(cell) - mass
+            target = min(max(mass + math.copysign(max(abs(gap) - noise_bound, 0.0), gap), least), most)
+            if (target - mass) * gap <= 0:
+                continue
+            part = min(max(mass / n, RESOLUTION), 1 - RESOLUTION)
+            odds = target / (n - target) * ((1 - part) / part)
+            factors[cell] = odds
+            slack = state.slack * others
+            others *= n / (mass * odds + slack + max(0.0, n - slack - mass))
+        state.tensor.array *= marginal.spread((factors * others).reshape(marginal.shape), self.space.shape)
+        state.slack *= others
+        self._normalise(state)
+
+    def _normalise(self, state: WeightsState) -> None:
+        """Scale to the mass, by the sum that is really there: it drifts by no rounding error."""
+        scale = self.mass / (float(state.tensor.array.sum()) / self.copies + state.slack)
+        state.tensor.array *= scale
+        state.slack *= scale
+        state.tensor.touch()
 
     def dump(self, state: WeightsState) -> Dump:
         """Masses, the slack cell's, and what a refit keeps."""

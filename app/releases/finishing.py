@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from app.constructions.base import CellConstruction
+from app.constructions.base import MarginalConstruction
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
 from app.measurements.record import Measurement, those
@@ -61,7 +61,7 @@ class Job:
     made: Sequence[Measurement[Strategy]]
     seed: int
     beta: float = 0.05
-    construction: CellConstruction | None = None
+    construction: MarginalConstruction | None = None
 
     @property
     def tables(self) -> Sequence[Measurement[TableStrategy]]:
@@ -122,7 +122,7 @@ def finish(job: Job, progress: Progress) -> Outcome:
     return Outcome(unbiased(residuals, asked(job.workload, residuals.sizes), progress))
 
 
-def _learnt(job: Job, construction: CellConstruction, progress: Progress) -> Outcome:
+def _learnt(job: Job, construction: MarginalConstruction, progress: Progress) -> Outcome:
     """Answers of a hypothesis, of whose errors nothing is known; with what its rounds chose and how far it was off."""
     assert not isinstance(job.workload, Cuts)
     found = learnt(construction, job.tables, job.rounds, progress)

@@ -16,7 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from app.constructions.base import CellConstruction, MeasuredQuery
+from app.constructions.base import MarginalConstruction
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts, counts_of
 from app.measurements.record import Measurement, Purchase
@@ -27,7 +27,6 @@ from app.privacy.ledger import Amounts
 from app.releases.candidates import Candidates, merged
 from app.releases.factorization import Paying, Unaffordable
 from app.spaces.partition import Marginal
-from app.spaces.queries.weights import product
 from app.spaces.tensor import DenseTensor, FloatArray, IntArray
 
 #: This part of what a round may cost is for its choice, the rest for its measurement.
@@ -127,9 +126,8 @@ class Hypothesis:
         construction: over the cells of a table.
     """
 
-    def __init__(self, construction: CellConstruction) -> None:
-        self._construction, self._space = construction, construction.space
-        self._state = construction.start()
+    def __init__(self, construction: MarginalConstruction) -> None:
+        self._construction, self._state = construction, construction.start()
         self._known: list[Counts] = []
 
     def table(self) -> FloatArray:
@@ -156,16 +154,9 @@ class Hypothesis:
 
     def _update(self, measured: Counts) -> float:
         """Make the updates of a measurement; the largest distance of its values from the hypothesis before."""
-        marginal, deviation = measured.marginal, math.sqrt(measured.variance)
-        gaps = np.abs(measured.values - self._counts()(marginal)).reshape(-1)
-        labels = [marginal.partition(k).labels for k in range(len(marginal.attributes))]
-        for number in np.argsort(-gaps, kind="stable")[: np.count_nonzero(gaps > deviation)]:
-            cell = np.unravel_index(number, marginal.shape)
-            named = zip(marginal.attributes, labels, cell, strict=True)
-            query = product(self._space, {a: np.flatnonzero(own == place) for a, own, place in named})
-            value = float(measured.values[cell])
-            self._construction.update(self._state, MeasuredQuery(query, value, deviation))
-        return float(gaps.max())
+        present, values, deviation = self._counts()(measured.marginal), measured.values, math.sqrt(measured.variance)
+        self._construction.learn_cells(self._state, measured.marginal, present, values, deviation)
+        return float(np.abs(values - present).max())
 
     def scores(self, rounds: Rounds, counts: Sequence[IntArray]) -> IntArray:
         """The scores of all candidates; ``counts`` as of :meth:`Candidates.scores`."""
@@ -193,7 +184,7 @@ class Learnt:
 
 
 def learnt(
-    construction: CellConstruction,
+    construction: MarginalConstruction,
     known: Sequence[Measurement[TableStrategy]],
     made: Sequence[Measurement[TableStrategy]],
     progress: Callable[[float], None],

@@ -406,6 +406,20 @@ class Marginal:
         """The partition along one of the named attributes, single values written out."""
         return self.partitions[axis] or Partition.singles(self.sizes[axis])
 
+    def within(self, shape: Sequence[int]) -> FloatArray:
+        """How many cells of a table of this shape are in each of the marginal's, in its own shape."""
+        others = math.prod(float(n) for a, n in enumerate(shape) if a not in self.attributes)
+        counts = np.full((), others)
+        for axis in range(len(self.attributes)):
+            counts = counts[..., None] * self.partition(axis).counts
+        return counts
+
+    def spread(self, array: FloatArray, shape: Sequence[int]) -> FloatArray:
+        """A number for each cell given to all cells of a table of this shape that are in it; it broadcasts to them."""
+        for axis in range(len(self.attributes)):
+            array = self.partition(axis).spread(array, axis)
+        return array.reshape([n if a in self.attributes else 1 for a, n in enumerate(shape)])
+
     def onto(self, attributes: frozenset[int]) -> Marginal:
         """This marginal summed over all attributes but the given ones."""
         kept = [k for k, a in enumerate(self.attributes) if a in attributes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.constructions.base import CellConstruction
+from app.constructions.base import MarginalConstruction
 from app.curator.mechanisms.protocol import Measured, PayingState, Pinning, SessionMechanism
 from app.curator.opening import Opening
 from app.curator.planners.rounds import construction_of
@@ -67,6 +67,6 @@ class ReleaseMechanism(SessionMechanism[PayingState], Pinning[PayingState]):
             hypothesis.learn(release)
         return hypothesis
 
-    def construction(self, made: Sequence[Measurement[TableStrategy]]) -> CellConstruction:
+    def construction(self, made: Sequence[Measurement[TableStrategy]]) -> MarginalConstruction:
         """What keeps the hypothesis of the rounds; ``made`` as of :meth:`hypothesis`."""
         return construction_of(self._opening.dataset, self._opening.request, tuple(made))

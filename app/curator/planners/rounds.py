@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from app.constructions.base import CellConstruction, PublicFacts
+from app.constructions.base import MarginalConstruction, PublicFacts
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct, unfit
 from app.curator.dataset import FACT_FAILURE, PublicDataset
@@ -119,7 +119,7 @@ def iterations(dataset: PublicDataset, request: SessionRequest, workload: TableW
 
 def construction_of(
     dataset: PublicDataset, request: SessionRequest, made: tuple[Measurement[TableStrategy], ...]
-) -> CellConstruction:
+) -> MarginalConstruction:
     """What keeps the hypothesis of a release.
 
     Args:
@@ -134,7 +134,7 @@ def construction_of(
         tail = math.sqrt(2 * records.variance * -math.log(FACT_FAILURE))
         facts = PublicFacts(max(1.0, float(records.values.sum()) + tail), padded=True, norms=facts.norms)
     construction = construct(mechanism_of(request), dataset.space, facts, 1.0, 1)
-    assert isinstance(construction, CellConstruction)
+    assert isinstance(construction, MarginalConstruction)
     return construction
 
 
