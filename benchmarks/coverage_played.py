@@ -28,12 +28,13 @@ from app.declarations.spec import parse_spec
 from app.estimation.intervals import Estimates
 from app.measurements.counting import counted
 from app.measurements.strategies.tables import TableStrategy
-from app.policies.statistics import Statistic
+from app.policies.quantiles import Quantile
+from app.policies.statistics import asked_by
 from app.privacy.ledger import Amounts
 from app.releases.finishing import Job, Outcome, finish
 from app.services.measuring import measured_all
 from app.spaces.queries.registry import parse_query
-from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.queries.statistic import StatisticOfNumbers
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray, IntArray, PrivateTensor
 
@@ -220,9 +221,11 @@ class Played:
         nothing was.
         """
         query = self._setting.query(words)
-        assert isinstance(query, CompiledStatistic)
+        assert isinstance(query, StatisticOfNumbers)
         assert isinstance(self.session.state, Evidence)
-        found = self.session.state.statistics._distributions(Statistic.of_query(query))
+        kind = self.session.state.statistics._kind(asked_by(query))
+        assert isinstance(kind, Quantile)
+        found = kind._distributions()
         if found is None:
             return None
         groups = np.repeat(np.arange(len(found)), len(query.levels))

@@ -26,7 +26,8 @@ from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import Moment
-from app.policies.statistics import Statistic, Statistics
+from app.policies.kinds import Statistic
+from app.policies.statistics import Statistics
 from app.policies.table import Policy, Wanted
 from app.spaces.queries.registry import parse_query
 from app.spaces.queries.statistic import CompiledStatistic

@@ -13,7 +13,7 @@ from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import Counts, counts_of, pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
-from app.policies.statistics import Statistic, Statistics
+from app.policies.statistics import Statistics, asked_by, largest_of
 from app.policies.table import Bought, Means, Policy, Prediction, Wanted
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.statistic import CompiledStatistic
@@ -121,17 +121,14 @@ class StatisticAnswerer(Answerer):
     """How a statistic of numbers is answered."""
 
     def __init__(self, query: CompiledStatistic, space: Space) -> None:
-        super().__init__(query.base, space)
-        self._query, self.beside = query, (query.axis,)
+        super().__init__(query.counts, space)
+        self._query, self.beside = query, query.weighed
 
     def check(self) -> None:
         """Refuse also sums that might pass 64 bits."""
         query, capacity = self._query, self._space.capacity
-        moments = [Moment(query.axis, query.places, 1)]
-        if query.kind == "variance":
-            moments.append(Moment(query.axis, query.places, 2))
         # Multipliers that divide a price take a few bits more.
-        if max(m.largest for m in moments) * capacity >= 1 << (EXACT_BITS - _SPARE_BITS):
+        if largest_of(query) * capacity >= 1 << (EXACT_BITS - _SPARE_BITS):
             raise InvalidQuery(
                 f"a {query.kind} of so many numbers over {capacity:,} records passes 64 bits: declare a smaller "
                 "capacity, or a coarser grid"
@@ -153,7 +150,7 @@ class StatisticAnswerer(Answerer):
                 f"within: how well a {kind} can be known depends on how many records there are, of which nothing was "
                 "measured yet: leave it out, or ask for a count before"
             )
-        wanted = statistics.decide(self._asked, left, wish.within, wish.probability, leaning)
+        wanted = statistics.decide(asked_by(self._query), left, wish.within, wish.probability, leaning)
         return None, wanted if wanted is not None and wanted.strategy.is_exact(self._space.capacity) else None
 
     def check_known(self, state: Evidence) -> None:
@@ -171,11 +168,7 @@ class StatisticAnswerer(Answerer):
 
     def shown(self, state: Evidence, wish: Wish, bought: Bought | None, given: FloatArray | None) -> Estimates:
         """Values and how well they are known."""
-        return state.statistics.shown(self._asked, wish.probability, wish.adaptive, given)
-
-    @property
-    def _asked(self) -> Statistic:
-        return Statistic.of_query(self._query)
+        return state.statistics.shown(asked_by(self._query), wish.probability, wish.adaptive, given)
 
 
 def answerer_of(query: Query, space: Space) -> Answerer:

@@ -34,7 +34,7 @@ from app.estimation.intervals import Estimates
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy
-from app.policies.statistics import MOST_CELLS
+from app.policies.quantiles import MOST_CELLS
 from app.policies.table import Bought, OutOfReach, Prediction, Wanted
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.linear import CompiledDense, CompiledSparse

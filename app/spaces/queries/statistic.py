@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -34,20 +35,18 @@ from app.spaces.space import Space
 from app.spaces.table import TableSpace
 from app.spaces.tensor import Array, IntArray, Members, PrivateTensor, Tensor
 
-#: What is asked of an attribute.
-StatisticKind = Literal["sum", "mean", "variance", "quantile"]
 #: Answers are whole multiples of a power of two that many bits below the largest that there can be.
 _BITS = 50
 
 
-class StatisticQuery(Request):
-    """A statistic of an attribute that is declared with a grid, over the records that satisfy every condition.
+class GroupedQuery(Request):
+    """What is asked of the records that satisfy every condition, once or for each of their groups.
 
-    Records without a value of the attribute are none of them. With ``group_by`` there is one for each combination of
-    values of some attributes, which ``bins`` merges as in a marginal.
+    With ``group_by`` there is one answer for each combination of values of some attributes, which ``bins`` merges as in
+    a marginal.
     """
 
-    of: StrictStr = Field(description="the attribute")
+    of: Any
     where: Where = Field(default_factory=Where)
     group_by: list[StrictStr] = Field(default_factory=list, max_length=60)
     bins: dict[str, Annotated[list[Value], Field(fail_fast=True, min_length=2)]] = Field(default_factory=dict)
@@ -60,11 +59,36 @@ class StatisticQuery(Request):
             raise ValueError("bins are of attributes that are grouped by")
         return self
 
-    @property
-    def kind(self) -> StatisticKind:
-        """Which."""
-        kind: StatisticKind = self.type  # type: ignore[attr-defined]
-        return kind
+    def base(self, space: TableSpace, there: Mapping[int, Members] = MappingProxyType({})) -> Query:
+        """The numbers of records that it is asked of, one for each group.
+
+        Args:
+            space: the table.
+            there: by axis the values that count.
+
+        Raises:
+            InvalidQuery: when words do not fit the table, or a single group is left.
+        """
+        if not self.group_by:
+            return predicate(space, self.where, there)
+        words = {"type": "marginal", "attributes": self.group_by, "bins": self.bins}
+        asked = MarginalQuery.model_validate(words).model_copy(update={"where": self.where})
+        try:
+            return marginal(space, asked, there)
+        except SingleCell:
+            raise InvalidQuery(
+                f"group_by: a single group is left: ask for its {self.name()} without group_by, by a condition in where"
+            ) from None
+
+
+class StatisticQuery(GroupedQuery):
+    """A statistic of an attribute that is declared with a grid, over the records that satisfy every condition.
+
+    Records without a value of the attribute are none of them. With ``group_by`` there is one for each combination of
+    values of some attributes, which ``bins`` merges as in a marginal.
+    """
+
+    of: StrictStr = Field(description="the attribute")
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -72,29 +96,18 @@ class StatisticQuery(Request):
         return ()
 
     def compiled(self, space: Space) -> Query:
+        kind = self.name()
         if not isinstance(space, TableSpace):
-            raise does_not_fit(self.kind, space)
+            raise does_not_fit(kind, space)
         axis, values = space.named(self.of)
         attribute = values.attribute
         if attribute.kind != "numbers":
             raise InvalidQuery(
-                f"{self.of}: a {self.kind} is of numbers on a grid, and this attribute is declared without one"
+                f"{self.of}: a {kind} is of numbers on a grid, and this attribute is declared without one"
             )
         # Whatever its value is, there must be one.
         there: dict[int, Members] = {axis: slice(0, attribute.places)} if attribute.missing else {}
-        if self.group_by:
-            words = {"type": "marginal", "attributes": self.group_by, "bins": self.bins}
-            asked = MarginalQuery.model_validate(words).model_copy(update={"where": self.where})
-            try:
-                base = marginal(space, asked, there)
-            except SingleCell:
-                raise InvalidQuery(
-                    f"group_by: a single group is left: ask for its {self.kind} without group_by, by a condition in "
-                    "where"
-                ) from None
-        else:
-            base = predicate(space, self.where, there)
-        return _of(space, self.kind, axis, base, self.levels)
+        return _of(space, kind, axis, self.base(space, there), self.levels)
 
     def looked_at(self, space: Space) -> int:
         return values_looked_at(space, self.where, [*self.group_by, self.of])
@@ -104,19 +117,14 @@ class StatisticQuery(Request):
         if not isinstance(space, TableSpace):
             return None
         said = _StatisticForm.read(form)
-        kind: StatisticKind = cls.name()  # type: ignore[assignment]
-        axis, levels = said.of, tuple(said.q)
+        kind, axis, levels = cls.name(), said.of, tuple(said.q)
         if axis >= len(space.attributes) or space.attributes[axis].kind != "numbers":
             raise InvalidQuery("a canonical statistic is of an attribute on a grid")
         if (kind == "quantile") != bool(levels) or not all(
             low < level < high for low, level, high in zip((0.0, *levels), levels, (*levels[1:], 1.0), strict=False)
         ):
             raise InvalidQuery("canonical levels are out of range")
-        own = MarginalQuery.read if said.base.get("type") == MarginalQuery.name() else canonical.read
-        base = own(space, said.base)
-        if not isinstance(base, CompiledMarginal | CompiledProduct | CompiledLocal | CompiledZero) or base.grid_bits:
-            raise InvalidQuery("a canonical statistic is of counted records")
-        return _of(space, kind, axis, base, levels)
+        return _of(space, kind, axis, read_base(space, said.base), levels)
 
 
 class _StatisticForm(Form):
@@ -167,48 +175,25 @@ class QuantileQuery(StatisticQuery):
         return tuple(self.q) if isinstance(self.q, list) else (self.q,)
 
 
-@dataclass(frozen=True, eq=False)
 class CompiledStatistic(Query):
-    """A statistic of an attribute over records, or over each of several groups of them.
+    """What follows from counts of records and from what is measured beside them, once or for each of several groups.
 
     Attributes:
         kind: which.
-        axis: of the attribute.
-        low: its least number.
-        step: of its grid.
-        places: how many numbers it has.
-        base: the numbers of records that it is asked of. Those without a value of the attribute count for nothing,
-            whether they are among these or not.
-        levels: of quantiles the parts of the records that lie below, ascending; empty otherwise.
+        base: the numbers of records that it is asked of, one for each group.
         answer_bits: answers are whole multiples of ``2^-answer_bits``.
-        universe: how many values each attribute of the table has.
     """
 
-    kind: StatisticKind
-    axis: int
-    low: Fraction
-    step: Fraction
-    places: int
+    kind: str
     base: Query
-    levels: tuple[float, ...]
-    universe: tuple[int, ...]
     answer_bits: int
 
     grid_bits = 0
     rounding = 0.0
 
     @property
-    def high(self) -> Fraction:
-        """The largest number of the attribute."""
-        return self.low + (self.places - 1) * self.step
-
-    @property
     def numbers(self) -> int:  # type: ignore[override]
-        return self.base.numbers * max(1, len(self.levels))
-
-    @property
-    def is_zero(self) -> bool:  # type: ignore[override]
-        return self.kind == "sum" and self.base.is_zero
+        return self.base.numbers
 
     def exact(self, data: PrivateTensor) -> int | IntArray:
         raise TypeError("a statistic is no sum of counts")
@@ -224,6 +209,68 @@ class CompiledStatistic(Query):
     def norm2sq(self) -> float:
         raise TypeError("a statistic has no weights")
 
+    @property
+    def counts(self) -> Query:
+        """What is asked about counts to find it."""
+        return self.base
+
+    @property
+    def weighed(self) -> tuple[int, ...]:
+        """The attributes whose numbers are summed, or counted in ranges, in each of these cells."""
+        return ()
+
+    @property
+    def chosen(self) -> tuple[IntArray, ...] | None:
+        return self.base.chosen
+
+    @lazy
+    def labels(self) -> list[dict[str, Any]]:
+        return list(self.base.labels)
+
+    def told(self, values: Array) -> Array:
+        return self.base.told(values)
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticOfNumbers(CompiledStatistic):
+    """A statistic of an attribute over records, or over each of several groups of them. Those without a value of the
+    attribute count for nothing, whether they are among the base or not.
+
+    Attributes:
+        kind: which.
+        axis: of the attribute.
+        low: its least number.
+        step: of its grid.
+        places: how many numbers it has.
+        base: the numbers of records that it is asked of.
+        levels: of quantiles the parts of the records that lie below, ascending; empty otherwise.
+        universe: how many values each attribute of the table has.
+        answer_bits: answers are whole multiples of ``2^-answer_bits``.
+    """
+
+    kind: str
+    axis: int
+    low: Fraction
+    step: Fraction
+    places: int
+    base: Query
+    levels: tuple[float, ...]
+    universe: tuple[int, ...]
+    answer_bits: int
+
+    @property
+    def high(self) -> Fraction:
+        """The largest number of the attribute."""
+        return self.low + (self.places - 1) * self.step
+
+    @property
+    def numbers(self) -> int:  # type: ignore[override]
+        return self.base.numbers * max(1, len(self.levels))
+
+    @property
+    def is_zero(self) -> bool:  # type: ignore[override]
+        return self.kind == "sum" and self.base.is_zero
+
     @lazy
     def question(self) -> Question:
         """The numbers of records that it is asked of, as far as they have a value."""
@@ -233,8 +280,8 @@ class CompiledStatistic(Query):
         return question
 
     @property
-    def chosen(self) -> tuple[IntArray, ...] | None:
-        return self.base.chosen
+    def weighed(self) -> tuple[int, ...]:
+        return (self.axis,)
 
     @lazy
     def canonical(self) -> dict[str, Any]:
@@ -253,11 +300,23 @@ class CompiledStatistic(Query):
         return np.stack([self.base.told(column) for column in each.T], axis=1).reshape(-1)
 
 
-def _of(space: TableSpace, kind: StatisticKind, axis: int, base: Query, levels: tuple[float, ...]) -> CompiledStatistic:
+def read_base(space: TableSpace, form: Mapping[str, Any]) -> Query:
+    """The numbers of records of a canonical form.
+
+    Raises:
+        InvalidQuery: when they are no counts, or out of range, or it is no such form at all.
+    """
+    base = MarginalQuery.read(space, form) if form.get("type") == MarginalQuery.name() else canonical.read(space, form)
+    if not isinstance(base, CompiledMarginal | CompiledProduct | CompiledLocal | CompiledZero) or base.grid_bits:
+        raise InvalidQuery("a canonical statistic is of counted records")
+    return base
+
+
+def _of(space: TableSpace, kind: str, axis: int, base: Query, levels: tuple[float, ...]) -> StatisticOfNumbers:
     attribute = space.attributes[axis]
     low, high = attribute.bounds
     bits = answer_bits(kind, low, high, space.capacity)
-    return CompiledStatistic(kind, axis, low, attribute.step, attribute.places, base, levels, space.shape, bits)
+    return StatisticOfNumbers(kind, axis, low, attribute.step, attribute.places, base, levels, space.shape, bits)
 
 
 def _valued(question: Local | Groups, axis: int, places: int, sizes: Sequence[int]) -> Groups:
@@ -278,7 +337,7 @@ def _valued(question: Local | Groups, axis: int, places: int, sizes: Sequence[in
     return Groups(marginal, np.where(valued, answers, -1), question.shape)
 
 
-def answer_bits(kind: StatisticKind, low: Fraction, high: Fraction, capacity: int) -> int:
+def answer_bits(kind: str, low: Fraction, high: Fraction, capacity: int) -> int:
     """The grid that answers of a kind live on, as bits: fine beside the largest answer that there can be."""
     largest = max(abs(low), abs(high))
     if kind == "sum":

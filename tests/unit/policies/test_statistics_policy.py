@@ -24,7 +24,8 @@ from app.measurements.pricing import Apart
 from app.measurements.record import Measurement, Purchase
 from app.measurements.rows import Moved
 from app.measurements.strategies.tables import Moment, TableStrategy
-from app.policies.statistics import Statistic, Statistics
+from app.policies.kinds import Statistic
+from app.policies.statistics import Statistics
 from app.policies.table import Means, OutOfReach, Policy, Wanted
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local, Product, Question
@@ -167,7 +168,7 @@ def asked_of(
 ) -> Statistic:
     count = math.prod(question.shape)
     places = np.arange(count) if chosen is None else np.array(chosen)
-    return Statistic(kind, AXIS, world.places, LOW, STEP, question, places, levels)
+    return Statistic(kind, question, places, AXIS, world.places, LOW, STEP, levels)
 
 
 def valued(world: World) -> dict[int, np.ndarray]:
@@ -475,7 +476,7 @@ def test_as_good_is_where_a_purchase_by_itself_would_be(part: float) -> None:
     beside what is known: that is never worse."""
     rng = np.random.default_rng(2)
     world = World.of(rng.integers(50, 90, (2, 9, 2)), 9, public=True)
-    statistic = Statistic("sum", AXIS, 9, -4.0, 1.0, Product.over({}), np.array([0]))
+    statistic = Statistic("sum", Product.over({}), np.array([0]), AXIS, 9, -4.0, 1.0)
     noise = world.policy.noise(world.policy.share(statistic.question, RENYI), (Moved(4, 16),))
     assert noise is not None
     world.add(rng, 1, Marginal.of(world.table.shape, {}), math.sqrt(noise.variance) * part)

@@ -1,0 +1,454 @@
+"""Kinds of statistics: how one is answered from what was measured, and what is measured for one.
+
+Most follow from a few numbers of each group, its records the first of them, which are known together with the
+covariances of their noise (:mod:`app.estimation.tables.joint`): a kind says which numbers these are, what tells of
+them, what may be bought and tells of them afterwards, and how its value, its error of the first order and its interval
+follow. What is bought, how what was never measured is filled in, and what is shown are the same for all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Generic, Literal, TypeVar
+
+import numpy as np
+from scipy.optimize import brentq
+
+from app.estimation.intervals import Estimates
+from app.estimation.tables.joint import Joint
+from app.estimation.tables.residuals import Residuals, Unbiased
+from app.estimation.tails import Term, normal_quantile, quantile
+from app.measurements.noise import Noise
+from app.measurements.strategies.tables import Moment, TableStrategy
+from app.policies.table import OutOfReach, Policy, Wanted
+from app.spaces.partition import Marginal
+from app.spaces.queries.statistic import CompiledStatistic, StatisticOfNumbers
+from app.spaces.questions import Question
+from app.spaces.tensor import Array, FloatArray, IntArray
+
+#: What is not measured is taken to be like the whole within this part of its spread.
+ALIKE = 0.5
+#: How many kinds of statistics may be chosen among: sums, ratios of them, and quantiles.
+_KINDS = 3
+#: The logarithm of a width beside another that no purchase is worth asking for, and the least width above nothing.
+_NEVER, _LEAST = 1e4, 1e-300
+#: Any confidence, where only values and their errors are looked at.
+_ANY = 0.95
+#: Laplace noise of so many steps that these do not show.
+_LAPLACE = Noise("laplace", Decimal(1000), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What is asked.
+
+    Attributes:
+        kind: of what.
+        question: the numbers of records that it is asked of.
+        chosen: which of the question's answers are asked for, by their places in a flat array.
+    """
+
+    kind: str
+    question: Question
+    chosen: IntArray
+
+    @property
+    def weighed(self) -> tuple[int, ...]:
+        """The attributes whose numbers are summed, or counted in ranges, in each of the question's cells."""
+        return ()
+
+    def of(self, values: Array) -> FloatArray:
+        """Those of the question's answers that are asked for."""
+        return np.asarray(values, dtype=np.float64).reshape(-1)[self.chosen]
+
+    def told(self, known: Unbiased, place: int, count: int) -> Joint:
+        """Those of the question's answers that are asked for, as one of so many numbers."""
+        return Joint.of_one(place, count, self.of(known.values), self.of(known.variances))
+
+
+@dataclass(frozen=True, eq=False)
+class Statistic(Asked):
+    """A statistic of an attribute on a grid.
+
+    Attributes:
+        axis: of the attribute.
+        places: how many numbers it has.
+        low: the least of them.
+        step: of its grid.
+        levels: of quantiles.
+    """
+
+    axis: int
+    places: int
+    low: float
+    step: float
+    levels: tuple[float, ...] = ()
+
+    @classmethod
+    def of_query(cls, query: CompiledStatistic) -> Statistic:
+        """The statistic that a query asks."""
+        assert isinstance(query, StatisticOfNumbers)
+        low, step = float(query.low), float(query.step)
+        return cls(query.kind, query.question, chosen_of(query), query.axis, query.places, low, step, query.levels)
+
+    @property
+    def weighed(self) -> tuple[int, ...]:
+        return (self.axis,)
+
+    @property
+    def first(self) -> Moment:
+        """The sum of u."""
+        return Moment(self.axis, self.places, 1)
+
+    @property
+    def second(self) -> Moment:
+        """The sum of u^2 less half of h^2."""
+        return Moment(self.axis, self.places, 2)
+
+    @property
+    def middle(self) -> float:
+        """The number that u is counted from."""
+        return self.low + self.first.middle * self.step
+
+    @property
+    def high(self) -> float:
+        """The largest number."""
+        return self.low + (self.places - 1) * self.step
+
+
+def chosen_of(query: CompiledStatistic) -> IntArray:
+    """The places of the answers that a query asks for among those of its question."""
+    shape = query.question.shape
+    return query.selected(np.arange(math.prod(shape)).reshape(shape))
+
+
+def moment_of(query: CompiledStatistic, power: Literal[1, 2]) -> Moment:
+    """A moment of the attribute that a query is about."""
+    assert isinstance(query, StatisticOfNumbers)
+    return Moment(query.axis, query.places, power)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Numbers of the groups that are asked for, the records the first of them, and which are known without a model."""
+
+    joint: Joint
+    unbiased: Array
+
+    @property
+    def count(self) -> FloatArray:
+        """The numbers of records."""
+        return self.joint.values[:, 0]
+
+    @property
+    def count_variances(self) -> FloatArray:
+        """Of the numbers of records."""
+        return self.joint.variances[:, 0]
+
+
+A = TypeVar("A", bound=Asked)
+
+
+class Kind(ABC, Generic[A]):
+    """A statistic that is answered from what was measured.
+
+    Args:
+        policy: of the session, over the counts of the same table.
+        moments: the residuals of every moment that was measured.
+        asked: the statistic.
+    """
+
+    #: Whether it is of records in proportion to their number, and so of no value where there may be none.
+    ratio = True
+
+    def __init__(self, policy: Policy, moments: dict[Moment, Residuals], asked: A) -> None:
+        self.policy, self.counts, self.measured, self.asked = policy, policy.residuals, moments, asked
+
+    @staticmethod
+    @abstractmethod
+    def of(query: CompiledStatistic) -> Asked:
+        """What a query of the kind asks."""
+
+    @staticmethod
+    @abstractmethod
+    def largest(query: CompiledStatistic) -> int:
+        """The most that one record adds to a number that is measured for a query of the kind."""
+
+    @abstractmethod
+    def decide(self, left: float, within: float | None, confidence: float, leaning: float) -> Wanted | None:
+        """What is bought; None where it is answered free. (:meth:`app.policies.statistics.Statistics.decide`)"""
+
+    @abstractmethod
+    def shown(self, confidence: float, adaptive: bool, given: FloatArray | None) -> Estimates:
+        """What is shown. (:meth:`app.policies.statistics.Statistics.shown`)"""
+
+    @property
+    def own_residuals(self) -> list[Residuals]:
+        """What was measured that it may follow from, beside counts by all of its attributes."""
+        return [self.counts]
+
+    def chosen_quantile(self, confidence: float) -> float:
+        """As many deviations as hold for all that could be asked of the same numbers at once (Scheffe), whichever of
+        the attributes they are of, sums, ratios or quantiles."""
+        question = self.asked.question
+        attributes = sorted({*question.attributes, *self.asked.weighed})
+        missed = (1 - confidence) / (_KINDS * len(attributes))
+        others = [(residuals, question.attributes) for residuals in self.own_residuals]
+        return max(normal_quantile(confidence), self.policy.chosen_quantile(attributes, missed, others=others))
+
+    # What is known.
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything is known of how many records there are; else nothing can be shown."""
+        return bool(self.counts.total.estimable)
+
+    def count(self) -> Known:
+        """The numbers of records."""
+        return self.filled(self.asked.told(self.counts.unbiased(self.asked.question), 0, 1))
+
+    def best_count(self) -> FloatArray:
+        """The numbers of records as they would be shown, which are nearer on average."""
+        if not self.begun:
+            return self.count().count
+        return self.asked.of(self.policy.value(self.asked.question, None))
+
+    def filled(self, found: Joint) -> Known:
+        """What was measured, and where it was not what a model says."""
+        asked, unbiased = self.asked, found.known
+        if unbiased.all():
+            return Known(found, unbiased)
+        if not self.begun:
+            values = np.nan_to_num(found.values)
+            return Known(
+                Joint(values, np.where(np.eye(values.shape[1]) > 0, np.inf, 0.0) + 0 * values[:, :, None]),
+                unbiased & False,
+            )
+        values, covariances = found.values.copy(), found.covariances.copy()
+        missing = ~unbiased[:, 0]
+        if missing.any():
+            shown = self.policy.shown(asked.question, None, _ANY)
+            values[missing, 0] = asked.of(shown.values)[missing]
+            covariances[missing, :, 0] = covariances[missing, 0, :] = 0.0
+            covariances[missing, 0, 0] = np.square(asked.of(shown.standard_errors)[missing])
+        count = self.best_count()
+        # As many times what a record adds on average as there are records.
+        for k in range(1, values.shape[1]):
+            missing = ~unbiased[:, k]
+            mean, deviation = (np.broadcast_to(each, count.shape)[missing] for each in self.modelled(k, count))
+            values[missing, k] = count[missing] * mean
+            shared = mean * np.nan_to_num(covariances[missing, :, 0]).T
+            covariances[missing, :, k] = covariances[missing, k, :] = shared.T
+            covariances[missing, k, k] = np.square(mean) * covariances[missing, 0, 0] + np.square(deviation)
+        return Known(Joint(values, covariances), unbiased)
+
+    def modelled(self, k: int, count: FloatArray) -> tuple[FloatArray | float, FloatArray | float]:
+        """What a record adds to one of the numbers on average, and how far the number may be off, for each of so many
+        records, where it was never measured."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """What is known of a statistic of some groups, in its own unit, before it is cut."""
+
+    linear: FloatArray
+    errors: FloatArray
+    lows: FloatArray
+    highs: FloatArray
+    nothing: Array
+
+    def shown(
+        self,
+        unbiased: Array,
+        confidence: float,
+        quantile: FloatArray,
+        possible: tuple[float, float],
+        given: FloatArray | None,
+    ) -> Estimates:
+        """Cut to what is possible, and NaN where there may be nobody; ``given`` are the values, if they are."""
+
+        def told(numbers: FloatArray) -> FloatArray:
+            return np.where(self.nothing, np.nan, numbers)
+
+        lows, highs = (told(np.clip(ends, *possible)) for ends in (self.lows, self.highs))
+        values = told(np.clip(self.linear, *possible)) if given is None else given
+        arms = np.maximum(values - self.lows, self.highs - values) / quantile
+        return Estimates(values, told(arms), lows, highs, unbiased, confidence, told(self.linear), told(self.errors))
+
+
+class Derived(Kind[A]):
+    """A statistic that follows from numbers that are known together."""
+
+    #: The least and the greatest that a record adds to each number but the first.
+    extent: tuple[FloatArray, FloatArray]
+
+    @abstractmethod
+    def known(self) -> Known:
+        """The numbers of records, and all others."""
+
+    @abstractmethod
+    def own_quantiles(self, known: Joint, confidence: float) -> FloatArray:
+        """How many deviations the noise of each answer reaches."""
+
+    @abstractmethod
+    def slopes(self, values: FloatArray) -> FloatArray:
+        """How much the statistic changes with each of the numbers, a row a group."""
+
+    @abstractmethod
+    def interval(self, known: Joint, quantile: FloatArray) -> Interval:
+        """The intervals from what is known, so many standard deviations to either side, a number a group."""
+
+    @abstractmethod
+    def possible(self, total: float | None) -> tuple[float, float]:
+        """The least and the greatest that the statistic can be, of so many records where that is public."""
+
+    @abstractmethod
+    def strategies(self, marginal: Marginal) -> list[TableStrategy]:
+        """What may be bought, over the cells that the question tells apart."""
+
+    @abstractmethod
+    def after(self, before: FloatArray, strategy: TableStrategy, variance: float) -> FloatArray:
+        """Covariances after a measurement with noise of this variance, from those before, NaN of what is not known."""
+
+    @abstractmethod
+    def fewest(self, marginal: Marginal) -> int:
+        """How many cells of a marginal the answer of the fewest sums."""
+
+    def decide(self, left: float, within: float | None, confidence: float, leaning: float) -> Wanted | None:
+        share = self.policy.share(self.asked.question, left)
+        terms = _Terms(self)
+        if within is not None:
+            return terms.accurate(left, within, confidence)
+        return None if share <= 0 else terms.within(share, 1 + leaning)
+
+    def shown(self, confidence: float, adaptive: bool, given: FloatArray | None) -> Estimates:
+        known = self.known()
+        reach = self.own_quantiles(known.joint, confidence)
+        if adaptive:
+            reach = np.full(len(self.asked.chosen), self.chosen_quantile(confidence))
+        found = self.interval(known.joint, reach)
+        possible = self.possible(self.counts.public_total)
+        return found.shown(np.asarray(known.unbiased.all(axis=1)), confidence, reach, possible, given)
+
+    def deviations(self, residuals: Residuals, question: Question, confidence: float) -> FloatArray:
+        """How many deviations each value of a question reaches, or any of them where they are not the answers; zero
+        where it is known, or not estimable."""
+        known = residuals.unbiased(question)
+        errors, reaches = known.standard_errors, residuals.reaches(question, known, confidence)
+        found = np.divide(reaches, errors, out=np.zeros(np.shape(errors)), where=errors > 0)
+        if question.shape == self.asked.question.shape:
+            return self.asked.of(found)
+        return np.full(len(self.asked.chosen), found.max(initial=0.0))
+
+    def empty(self, known: Joint, quantile: FloatArray) -> tuple[Array, Joint]:
+        """Where there may be nobody, and there any numbers that can be divided."""
+        count = known.values[:, 0]
+        nothing = (count <= quantile * np.sqrt(known.variances[:, 0])) | (count <= 0)
+        values = np.where(nothing[:, None], 1.0, known.values)
+        return nothing, Joint(values, np.where(nothing[:, None, None], 0.0, known.covariances))
+
+
+class _Terms:
+    """What buying would bring."""
+
+    def __init__(self, kind: Derived[A]) -> None:
+        self._policy, self._kind = kind.policy, kind
+        self._known = known = kind.known()
+        self._marginal = kind.asked.question.apart(self._policy.residuals.sizes)
+        # What values are likely to be: how steep the statistic is in each of what it follows from.
+        least, most = kind.extent
+        count = np.maximum(known.count, 1.0)[:, None]
+        if kind.begun:
+            means = np.clip(known.joint.values[:, 1:] / count, least, most)
+        else:
+            means = np.broadcast_to(most / 2, (len(count), len(most)))
+        self._likely = np.hstack([count, count * means])
+        self._slopes = kind.slopes(self._likely)
+        self._few = known.count + 2 * np.sqrt(known.count_variances)
+        # What a model says counts for nothing.
+        self._before = np.where(
+            known.unbiased[:, :, None] & known.unbiased[:, None, :], known.joint.covariances, np.nan
+        )
+
+    def _told(self, covariances: FloatArray) -> FloatArray:
+        """Variances of the answers, from the covariances of counts and moments; infinite where one is not known."""
+        variances = Joint(self._likely, covariances).weighed(self._slopes)[1]
+        return np.where(np.isnan(variances), np.inf, variances)
+
+    def _best(self, share: float) -> tuple[Wanted, FloatArray] | None:
+        """What a share is best spent on, and the covariances of counts and moments afterwards."""
+        best: tuple[float, Wanted, FloatArray] | None = None
+        for strategy in self._kind.strategies(self._marginal):
+            noise = self._policy.noise(share, strategy.moved)
+            if noise is None:
+                continue
+            after = self._kind.after(self._before, strategy, noise.variance)
+            whole = float(np.mean(self._told(after)))
+            # A little better is not worth another strategy, which must be the same wherever it is told again.
+            if best is None or whole < best[0] * (1 - 1e-6):
+                best = whole, Wanted(strategy, noise), after
+        return None if best is None else best[1:]
+
+    def within(self, share: float, leaning: float) -> Wanted | None:
+        """Budget first: what the share buys, unless what is known is as good or there are too few records."""
+        found = self._best(share)
+        if found is None:
+            return None
+        buy, after = found
+        if self._kind.ratio and bool((self._few < np.sqrt(after[:, 0, 0])).all()):
+            return None
+        known, both = float(np.mean(self._told(self._before))), float(np.mean(self._told(after)))
+        # What is bought would be worth 1/(1/both - 1/known) by itself, as both are averaged by precision.
+        return buy if leaning**2 * (known - both) > both else None
+
+    def accurate(self, left: float, within: float, confidence: float) -> Wanted | None:
+        """Accuracy first: the least that is likely to make every interval reach no farther than this to either side.
+
+        Args:
+            left: what is left of the session's share.
+            within: in the attribute's unit.
+            confidence: of the intervals.
+
+        Raises:
+            OutOfReach: when it costs more than is left.
+        """
+        known = self._kind.own_quantiles(self._known.joint, confidence)
+        if self._farthest(self._known.joint.values, self._before, known) <= within:
+            return None
+        # Of what is bought the answer of the fewest cells reaches farthest.
+        laplace = quantile([Term.of(_LAPLACE, np.ones(1), repeated=self._kind.fewest(self._marginal))], confidence)
+
+        def beyond(logarithm: float) -> float:
+            found = self._best(math.exp(logarithm))
+            # Finite, as a root is looked for between this and what is enough.
+            reached = math.inf
+            if found is not None:
+                reach = np.maximum(known, laplace) if found[0].noise.kind == "laplace" else known
+                reached = self._farthest(self._likely, found[1], reach)
+            return min(max(math.log(max(reached, _LEAST)) - math.log(within), -_NEVER), _NEVER)
+
+        high = math.log(max(left, 1e-300))
+        if left <= 0 or beyond(high) > 0:
+            far = high + 60
+            needed = math.exp(brentq(beyond, high, far, xtol=1e-6)) if beyond(far) <= 0 else math.inf
+            raise OutOfReach(needed, left)
+        low = high - 60
+        share = math.exp(low if beyond(low) <= 0 else brentq(beyond, low, high, xtol=1e-9))
+        found = self._best(min(share * (1 + 1e-6), left))
+        assert found is not None
+        return found[0]
+
+    def _farthest(self, values: FloatArray, covariances: FloatArray, reach: FloatArray) -> float:
+        """How far the interval of any answer reaches from its value."""
+        if np.isnan(covariances).any():
+            return math.inf
+        found = self._kind.interval(Joint(values, covariances), reach)
+        least, most = self._kind.possible(self._policy.residuals.public_total)
+        arms = np.maximum(found.linear - found.lows, found.highs - found.linear)
+        # Ends that are nearer than rounding tells are as far as errors of the first order say.
+        arms = np.maximum(arms, reach * found.errors)
+        return float(np.minimum(np.where(found.nothing, np.inf, arms), most - least).max())

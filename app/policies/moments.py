@@ -1,0 +1,258 @@
+"""Sums, means and variances of numbers that records have, from counts and moments.
+
+An attribute on a grid has numbers ``middle + step * u``, u whole and at most h to either side. With N the number of
+records that are asked of, S the sum of u over them and Q the sum of ``u^2 - h^2/2``,
+
+    sum = middle * N + step * S,      mean = middle + step * S/N,      variance = step^2 (Q/N + h^2/2 - (S/N)^2).
+
+Moments are measured over cells of marginals just as records are counted, and obey the same closed form
+(:mod:`app.estimation.tables.residuals`): a mean of all follows from the means by group at no cost. Where the single
+numbers were counted moments follow from counts too, and their noise is that of N. All that tells of N, S and Q of a
+group is taken together with its covariances (:mod:`app.estimation.tables.joint`); intervals of means and of variances
+hold however small N is (:mod:`app.estimation.tables.ratios`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from app.estimation.tables.joint import Joint, pooled, sharpened
+from app.estimation.tables.ratios import fieller_mean, variances_of
+from app.estimation.tables.residuals import Residuals, weighed
+from app.estimation.tails import normal_quantile
+from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
+from app.policies.kinds import ALIKE, Derived, Interval, Known, Statistic, moment_of
+from app.policies.table import Policy
+from app.spaces.partition import Marginal
+from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.questions import Cells, Groups, Local, Question
+from app.spaces.tensor import Array, FloatArray
+
+#: Parts of what is paid that may go to the number of records, beside the moments.
+_COUNT_PARTS = (0.0, 0.125, 0.25, 0.375, 0.5)
+#: The most cells of a table that was measured whole of which moments are summed.
+_MOST_SINGLE = 1 << 20
+#: Groups whose variances are bounded at once.
+_AT_ONCE = 1 << 12
+
+
+class _OfMoments(Derived[Statistic]):
+    """What follows from numbers of records and moments."""
+
+    def __init__(self, policy: Policy, moments: dict[Moment, Residuals], asked: Statistic) -> None:
+        super().__init__(policy, moments, asked)
+        largest = np.array([moment.largest for moment in self.moments], dtype=np.float64)
+        self.extent = -largest, largest
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """What has to be known beside the number of records."""
+        return (self.asked.first,)
+
+    @staticmethod
+    def of(query: CompiledStatistic) -> Statistic:
+        return Statistic.of_query(query)
+
+    @staticmethod
+    def largest(query: CompiledStatistic) -> int:
+        return moment_of(query, 1).largest
+
+    @property
+    def own_residuals(self) -> list[Residuals]:
+        return [self.counts, *(self.measured[moment] for moment in self.moments if moment in self.measured)]
+
+    def known(self) -> Known:
+        """The numbers of records and the moments."""
+        asked, count = self.asked, 1 + len(self.moments)
+        told = self._of_counts()
+        for k, moment in enumerate(self.moments):
+            if moment in self.measured:
+                told.append(asked.told(self.measured[moment].unbiased(asked.question), 1 + k, count))
+        return self.filled(pooled(told))
+
+    def _of_counts(self) -> list[Joint]:
+        """What counts tell: the numbers of records, and moments where the single numbers are few and were measured."""
+        asked, question, places = self.asked, self.asked.question, self.asked.places
+        if not self._singly():
+            return [asked.told(self.counts.unbiased(question), 0, 1 + len(self.moments))]
+        size = self.counts.sizes[asked.axis]
+        weights = np.zeros((len(self.moments), size))
+        weights[:, :places] = [moment.weights for moment in self.moments]
+        found = [joint.some(asked.chosen) for joint in self.counts.jointly(question, asked.axis, weights)]
+        if isinstance(question, Groups):
+            # What nothing is counted in is known without looking.
+            nothing = np.where(question.empty.reshape(-1)[asked.chosen], 0.0, np.nan)
+            rows = [nothing] * (1 + len(weights))
+            found.append(Joint.of_rows(rows, [rows] * len(rows)))
+        return found
+
+    def _singly(self) -> bool:
+        """Whether single numbers were counted, and are few enough to sum moments of them."""
+        asked, question = self.asked, self.asked.question
+        cells = question.cells * asked.places
+        if isinstance(question, Local):
+            named = asked.axis in question.attributes
+            cells = math.prod(question.sizes) * (1 if named else self.counts.sizes[asked.axis])
+        return cells <= _MOST_SINGLE and bool(self.moments) and self.counts.told_singly(asked.axis)
+
+    def own_quantiles(self, known: Joint, confidence: float) -> FloatArray:
+        """How many deviations the noise of each answer reaches: the normal law's, and of what the noises of counts and
+        moments reach beyond it the part that each has of the answer's variance, which is more than they have together.
+        Of sums of counts that were told one by one it is that of their own law.
+        """
+        asked, normal = self.asked, normal_quantile(confidence)
+        counted, singly = asked.question, self._singly()
+        if isinstance(counted, Groups):
+            # No sum of cells reaches farther than the one of them that does.
+            counted = Cells(counted.marginal)
+        elif singly and asked.kind == "sum" and asked.first not in self.measured:
+            numbers = asked.low + asked.step * np.arange(asked.places)
+            found = self.deviations(self.counts, self._weighed(counted, numbers), confidence)
+            return np.where(found > 0, found, normal)
+        beyond = np.zeros(known.values.shape)
+        beyond[:, 0] = self.deviations(self.counts, asked.question, confidence) - normal
+        for k, moment in enumerate(self.moments, start=1):
+            if moment in self.measured:
+                beyond[:, k] = self.deviations(self.measured[moment], asked.question, confidence) - normal
+            if singly:
+                own = self.deviations(self.counts, self._weighed(counted, moment.weights), confidence)
+                beyond[:, k] = np.maximum(beyond[:, k], own - normal)
+        steep = self.slopes(np.hstack([np.maximum(known.values[:, :1], 1.0), known.values[:, 1:]]))
+        parts = np.square(steep) * np.nan_to_num(known.variances, posinf=0.0)
+        whole = parts.sum(axis=1, keepdims=True)
+        parts = np.divide(parts, whole, out=np.zeros(parts.shape), where=whole > 0)
+        return np.asarray(normal + (parts * np.maximum(beyond, 0.0)).sum(axis=1))
+
+    def _weighed(self, question: Question, numbers: Array) -> Question:
+        """Counts weighed by a number for each of those that records have."""
+        weights = np.zeros(self.counts.sizes[self.asked.axis])
+        weights[: self.asked.places] = numbers
+        return weighed(question, self.asked.axis, weights)
+
+    def modelled(self, k: int, count: FloatArray) -> tuple[FloatArray | float, FloatArray | float]:
+        """A moment that was not measured of a group is like that of all records, within part of its spread."""
+        mean, spread = self._overall(self.moments[k - 1])
+        return mean, count * spread * ALIKE
+
+    def _overall(self, moment: Moment) -> tuple[float, float]:
+        """The mean and the deviation of a moment's weights over all records, as one-way counts tell it."""
+        parts = self.policy.fits.shares(self.asked.axis)[: moment.places]
+        parts = parts / parts.sum()
+        weights = moment.weights.astype(np.float64)
+        mean = float(parts @ weights)
+        return mean, math.sqrt(max(float(parts @ np.square(weights - mean)), 0.0))
+
+    def after(self, before: FloatArray, strategy: TableStrategy, variance: float) -> FloatArray:
+        summed = self._summed(strategy.parts[0].marginal)
+        bought = {part.moment: variance / part.multiplier**2 * summed for part in strategy.parts}
+        nothing = np.full(len(summed), np.inf)
+        return sharpened(before, np.stack([bought.get(moment, nothing) for moment in (None, *self.moments)], axis=1))
+
+    def strategies(self, marginal: Marginal) -> list[TableStrategy]:
+        """Moments with several parts of the price for the number of records beside them."""
+        found, moments = [], self.moments
+        largest = [m.largest for m in moments]
+        for part in _COUNT_PARTS:
+            rest = (1 - part) / len(moments)
+            pure = 2 if self.policy.pure else 1
+            if not part:
+                multipliers = shares(largest, [rest**pure] * len(moments))
+                parts = [Part(marginal, m, by) for m, by in zip(moments, multipliers, strict=True)]
+            else:
+                multipliers = shares([1, *largest], [part**pure, *([rest**pure] * len(moments))])
+                parts = [Part(marginal, m, by) for m, by in zip((None, *moments), multipliers, strict=True)]
+            found.append(TableStrategy(tuple(parts)))
+        return found
+
+    def fewest(self, marginal: Marginal) -> int:
+        return round(float(self._summed(marginal).min()))
+
+    def _summed(self, marginal: Marginal) -> FloatArray:
+        """How many cells of a marginal each of the answers asked for sums."""
+        question = self.asked.question
+        cells = [marginal.partition(k) for k in range(len(marginal.attributes))]
+        told = [cells[marginal.attributes.index(a)] for a in question.attributes if a in marginal.attributes]
+        ones = np.ones([p.cells for p in told])
+        return np.maximum(self.asked.of(question.of(ones, told)), 1.0)
+
+
+class Sum(_OfMoments):
+    """The sum."""
+
+    ratio = False
+
+    def slopes(self, values: FloatArray) -> FloatArray:
+        ones = np.ones(len(values))
+        return np.stack([self.asked.middle * ones, self.asked.step * ones], axis=1)
+
+    def possible(self, total: float | None) -> tuple[float, float]:
+        low, high = self.asked.low, self.asked.high
+        if total is not None:
+            return min(0.0, low) * total, max(0.0, high) * total
+        return 0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf
+
+    def interval(self, known: Joint, quantile: FloatArray) -> Interval:
+        linear, variances = known.weighed(np.array([self.asked.middle, self.asked.step]))
+        errors = np.sqrt(variances)
+        nothing = np.zeros(len(linear), dtype=bool)
+        return Interval(linear, errors, linear - quantile * errors, linear + quantile * errors, nothing)
+
+
+class Mean(_OfMoments):
+    """The mean."""
+
+    def slopes(self, values: FloatArray) -> FloatArray:
+        count, step = values[:, 0], self.asked.step
+        return np.stack([-step * (values[:, 1] / count) / count, step / count], axis=1)
+
+    def possible(self, total: float | None) -> tuple[float, float]:
+        return self.asked.low, self.asked.high
+
+    def interval(self, known: Joint, quantile: FloatArray) -> Interval:
+        nothing, known = self.empty(known, quantile)
+        errors = np.sqrt(known.weighed(self.slopes(known.values))[1])
+        steps = known.values[:, 1] / known.values[:, 0]
+        lows, highs = fieller_mean(known, quantile)
+        ends = [self.asked.middle + self.asked.step * end for end in (steps, lows, highs)]
+        return Interval(ends[0], errors, ends[1], ends[2], nothing)
+
+
+class Variance(_OfMoments):
+    """The variance."""
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        return self.asked.first, self.asked.second
+
+    @staticmethod
+    def largest(query: CompiledStatistic) -> int:
+        return max(moment_of(query, 1).largest, moment_of(query, 2).largest)
+
+    def slopes(self, values: FloatArray) -> FloatArray:
+        count, unit = values[:, 0], math.ldexp(1.0, self.asked.second.shift)
+        means = values[:, 1:] / count[:, None]
+        rows = [2 * means[:, 0] ** 2 - unit * means[:, 1], -2 * means[:, 0], unit * np.ones(len(values))]
+        return self.asked.step**2 * np.stack(rows, axis=1) / count[:, None]
+
+    def possible(self, total: float | None) -> tuple[float, float]:
+        return 0.0, self.asked.step**2 * self.asked.first.half**2
+
+    def interval(self, known: Joint, quantile: FloatArray) -> Interval:
+        """Those of all groups reach as many deviations as the most of them do."""
+        nothing, known = self.empty(known, quantile)
+        values, errors = known.values, np.sqrt(known.weighed(self.slopes(known.values))[1])
+        # The sum of u^2 in place of the second moment.
+        first, second, farthest = self.asked.first, self.asked.second, float(quantile.max(initial=0.0))
+        onto = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [second.offset, 0.0, math.ldexp(1.0, second.shift)]])
+        found = []
+        for start in range(0, len(values), _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            part = Joint(values[some] @ onto.T, onto @ known.covariances[some] @ onto.T)
+            found.append(np.stack(variances_of(part, farthest, -first.middle, first.half)))
+        linear, lows, highs = self.asked.step**2 * np.concatenate(found, axis=1)
+        # Where there are hardly any records an interval has no end but that of what is possible.
+        least, most = self.possible(None)
+        lows, highs = np.where(np.isinf(lows), least, lows), np.where(np.isinf(highs), most, highs)
+        return Interval(linear, errors, lows, highs, nothing)

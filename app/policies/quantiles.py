@@ -1,0 +1,255 @@
+"""Quantiles of numbers that records have, from counts of ranges.
+
+Ranges are cut where what is known leaves the quantiles (:mod:`app.estimation.tables.quantiles`). The interval of a
+quantile holds all values below which there may be that part of the records.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from app.estimation.intervals import Estimates
+from app.estimation.tables.quantiles import Distribution, Ranges, distributions, ranges_of
+from app.estimation.tables.residuals import own_values
+from app.estimation.tails import normal_quantile
+from app.measurements.pieces import Counts
+from app.policies.kinds import ALIKE, Kind, Statistic, moment_of
+from app.policies.table import Wanted
+from app.spaces.partition import Marginal, Partition
+from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.questions import Cells, Groups
+from app.spaces.tensor import FloatArray, IntArray
+
+#: What is measured for a quantile has at most so many cells in all.
+MOST_CELLS = 1 << 15
+#: How far quantiles of groups are taken to be from those of all, as a part of the records.
+_APART = 0.06
+#: Ranges are cut as fine as so many deviations of noise at least where a quantile may be, within so many deviations,
+#: and each by this much coarser than the one before beyond; how many there are at least and at most; and when what is
+#: known is enough, in deviations of the noise that could be bought.
+_RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2, 3, 32, 1.5
+#: How unevenly records are taken to lie within a range, four times squared.
+_UNEVEN = 0.25
+
+
+class Quantile(Kind[Statistic]):
+    """Quantiles, one or several of each group."""
+
+    @staticmethod
+    def of(query: CompiledStatistic) -> Statistic:
+        return Statistic.of_query(query)
+
+    @staticmethod
+    def largest(query: CompiledStatistic) -> int:
+        # As were its numbers summed.
+        return moment_of(query, 1).largest
+
+    def decide(self, left: float, within: float | None, confidence: float, leaning: float) -> Wanted | None:
+        share = self.policy.share(self.asked.question, left)
+        return None if share <= 0 else self._decide_ranges(share, 1 + leaning)
+
+    def shown(self, confidence: float, adaptive: bool, given: FloatArray | None) -> Estimates:
+        least = self.chosen_quantile(confidence) if adaptive else 0.0
+        return self._shown(confidence, least, given)
+
+    def _decide_ranges(self, share: float, leaning: float) -> Wanted | None:
+        """Counts of ranges where quantiles may lie, each of about as many records as noise hides."""
+        noise = self.policy.noise(share)
+        if noise is None:
+            return None
+        deviation = math.sqrt(noise.variance)
+        known, base, count = self._distributions(), self._base(), np.maximum(self.best_count(), 1.0)
+        within, ends, worst = np.cumsum(base), [np.array([], np.int64)], math.inf
+        if known is None:
+            # Nobody knows how groups differ: they are cut alike, around the quantiles of all.
+            spread, noise_part = _APART, deviation / float(np.median(count))
+            if not self.begun:
+                # Nor how many records there are: in ranges that are all alike.
+                spread, noise_part = 1.0, 1 / _MOST_RANGES
+            ends += [_around(within, level, spread, noise_part) for level in self.asked.levels]
+        else:
+            worst = 0.0
+            for group, records in enumerate(count):
+                for level in self.asked.levels:
+                    low, high = known[group].window(level, _WINDOW)
+                    start, stop = (within[low - 1] if low else 0.0), float(within[high])
+                    worst = max(worst, (stop - start) * records / (2 * _WINDOW))
+                    spread = (stop - start) / 2
+                    ends.append(_around(within, (start + stop) / 2, spread, deviation / records))
+        if worst * leaning <= _ENOUGH * deviation:
+            return None
+        marginal = self._marginal(self._cut(np.concatenate(ends)))
+        return Wanted.of(marginal, noise)
+
+    def _cut(self, ends: IntArray) -> Partition:
+        """The ranges between some places, no more than are measured at once."""
+        inner = np.unique(ends[(ends > 0) & (ends < self.asked.places)])
+        most = max(_LEAST_RANGES, min(_MOST_RANGES, MOST_CELLS // max(1, self.asked.question.cells)))
+        if len(inner) >= most:
+            inner = inner[np.linspace(0, len(inner) - 1, most - 1).round().astype(np.int64)]
+        if not len(inner):
+            inner = np.array([self.asked.places // 2])
+        return Partition.of(np.searchsorted(inner, np.arange(self.asked.places), side="right"))
+
+    def _base(self) -> FloatArray:
+        """How the records of all groups together are spread over the numbers, as one-way counts tell it."""
+        parts = np.maximum(self.policy.fits.shares(self.asked.axis)[: self.asked.places], 1e-12)
+        return np.asarray(parts / parts.sum())
+
+    def _marginal(self, partition: Partition) -> Marginal:
+        """The groups, and the cells of a partition of the numbers within each; no number is a cell by itself."""
+        sizes, question = self.counts.sizes, self.asked.question
+        labels = np.full(sizes[self.asked.axis], partition.cells)
+        labels[: self.asked.places] = partition.labels
+        cells: dict[int, Partition | None] = dict(zip(question.attributes, question.partitions, strict=True))
+        own, fine = cells.get(self.asked.axis), Partition.of(labels)
+        cells[self.asked.axis] = fine if own is None else own.met(fine)
+        return Marginal.of(sizes, cells)
+
+    def _distributions(self) -> list[Distribution] | None:
+        """What was measured of how each group is spread over the numbers; None where nothing was."""
+        measured = []
+        for measurement in self.counts.measurements:
+            other = measurement.marginal
+            if self.asked.axis in other.attributes and set(self.asked.question.attributes) <= set(other.attributes):
+                found = self._ranges(other.partition(other.attributes.index(self.asked.axis)), measurement)
+                if found is not None:
+                    measured.append(found)
+        if not measured:
+            return None
+        everything = not self.asked.question.attributes and self.counts.sizes[self.asked.axis] == self.asked.places
+        total = self.counts.public_total if everything else None
+        return distributions(measured, self.asked.places, total, self._base())
+
+    def _ranges(self, fine: Partition, measurement: Counts) -> Ranges | None:
+        """What a measurement tells of the groups in the ranges that it divides the numbers into; None if nothing."""
+        question = self.asked.question
+        ends = ranges_of(fine, self.asked.places)
+        if ends is None or len(ends) < 2:
+            return None
+        if self.asked.axis in question.attributes:
+            own = question.partitions[question.attributes.index(self.asked.axis)]
+            if not fine.refines(own):
+                return None
+        partition = Partition.of(np.searchsorted(ends, np.arange(self.asked.places), side="right"))
+        marginal = self._marginal(partition)
+        if self.asked.axis not in marginal.attributes:
+            return None
+        found = own_values(Cells(marginal), measurement)
+        if found is None or not found.estimable.all():
+            return None
+        values, variances = _rows(self.asked, partition, marginal, found.values, found.variances)
+        return Ranges(ends, values, variances, measurement.noise, measurement.multiplier)
+
+    def _shown(self, confidence: float, least: float, given: FloatArray | None) -> Estimates:
+        """``least`` is how many standard deviations intervals reach at least."""
+        known, base = self._distributions(), self._base()
+        unbiased = known is not None
+        if known is None:
+            known = self._modelled(base)
+        values, lows, highs = (np.zeros((len(known), len(self.asked.levels))) for _ in range(3))
+        for group, found in enumerate(known):
+            if found.is_empty(confidence, least):
+                values[group] = lows[group] = highs[group] = math.nan
+                continue
+            for k, level in enumerate(self.asked.levels):
+                place, (low, high) = found.quantile(level, base), found.interval(level, confidence, least)
+                values[group, k], lows[group, k], highs[group, k] = place, min(low, place), max(high, place)
+        told, ends = (self.asked.low + self.asked.step * values).reshape(-1), []
+        for bound in (lows, highs):
+            ends.append((self.asked.low + self.asked.step * bound).reshape(-1))
+        shown = told if given is None else given
+        errors = np.maximum(shown - ends[0], ends[1] - shown) / max(normal_quantile(confidence), least)
+        return Estimates(shown, errors, ends[0], ends[1], np.full(len(told), unbiased), confidence, told, errors)
+
+    def _modelled(self, base: FloatArray) -> list[Distribution]:
+        """Groups whose numbers were never counted: like all records, within part of what they could differ by."""
+        ends = np.unique(np.searchsorted(np.cumsum(base), np.arange(1, 64) / 64) + 1)
+        ends = np.append(ends[ends < self.asked.places], self.asked.places)
+        below = np.cumsum(base)[ends - 1]
+        found = []
+        for count, variance in zip(self.best_count(), self.count().count_variances, strict=True):
+            own = max(float(count), 1.0)
+            spread = np.minimum.outer(below, below) - np.outer(below, below)
+            covariance = (ALIKE * own) ** 2 * spread + variance * np.outer(below, below)
+            zeros = np.zeros((1, len(ends)))
+            found.append(
+                Distribution(
+                    np.append(0, ends), np.append(0.0, own * below), np.block([[0.0, zeros], [zeros.T, covariance]])
+                )
+            )
+        return found
+
+
+def _around(within: FloatArray, middle: float, spread: float, noise: float) -> IntArray:
+    """Places that divide numbers into ranges around a part of all records.
+
+    Args:
+        within: the part of the records up to each place.
+        middle: the part that is looked for.
+        spread: how far off it may be.
+        noise: what noise hides, as a part of the records: ranges are so fine as far as it may be off, coarser beyond.
+    """
+    # Fewer ranges have less noise in their sums, but tell less of where between their ends a quantile is.
+    step = max(_RANGE, (spread / noise / _UNEVEN) ** (1 / 3)) * noise
+    offsets, reached = [0.0], 0.0
+    while reached < 1:
+        reached += step
+        offsets.append(reached)
+        if reached > spread:
+            step *= _COARSER
+    goals = middle + np.concatenate([-np.array(offsets[::-1]), offsets])
+    return np.asarray(np.searchsorted(within, goals[(goals > 0) & (goals < 1)]))
+
+
+def _rows(
+    asked: Statistic, partition: Partition, marginal: Marginal, values: FloatArray, variances: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Values on the cells of a marginal, and their variances: a row for each group that is asked for.
+
+    The cells of a group are those of its own numbers: others, as where a condition is on the numbers, count nothing.
+    """
+    question = asked.question
+    axis = marginal.attributes.index(asked.axis)
+    fine = marginal.partition(axis)
+    # Each cell's range of numbers, and the cell of the question that it lies in.
+    within = np.minimum(fine.members, asked.places)
+    labels = np.append(partition.labels, -1)[within]
+    if isinstance(question, Cells | Groups):
+        groups = _groups(question, marginal, axis)
+    else:
+        cells = [marginal.partition(marginal.attributes.index(a)) for a in question.attributes]
+        groups = np.asarray(question.on(cells))  # type: ignore[attr-defined]
+        if asked.axis not in question.attributes:
+            groups = np.expand_dims(groups, axis)
+        groups = np.where(np.broadcast_to(groups, marginal.shape) != 0, 0, -1)
+    groups = np.broadcast_to(groups, marginal.shape)
+    place = {int(group): row for row, group in enumerate(asked.chosen)}
+    rows = np.array([place.get(int(g), -1) for g in range(int(groups.max()) + 1)] + [-1])[groups]
+    columns = np.broadcast_to(
+        labels.reshape([-1 if k == axis else 1 for k in range(len(marginal.shape))]), groups.shape
+    )
+    kept = (rows >= 0) & (columns >= 0)
+    shape = (len(asked.chosen), partition.cells)
+    flat = (rows * partition.cells + columns)[kept]
+    size = shape[0] * shape[1]
+    counts: FloatArray = np.bincount(flat, weights=values[kept], minlength=size).reshape(shape).astype(np.float64)
+    spread: FloatArray = np.bincount(flat, weights=variances[kept], minlength=size).reshape(shape).astype(np.float64)
+    # Where no number of the group can be nothing is counted, and that is known.
+    least = float(variances.min()) * 1e-9
+    return counts, np.maximum(spread, least)
+
+
+def _groups(question: Cells | Groups, marginal: Marginal, axis: int) -> IntArray:
+    """For each cell of a marginal the place of the question's answer that it is counted in, -1 where in none."""
+    answers = np.arange(question.marginal.cells).reshape(question.marginal.shape)
+    if isinstance(question, Groups):
+        answers = question.answers
+    labels = [
+        question.marginal.partition(k).labels[marginal.partition(marginal.attributes.index(attribute)).members]
+        for k, attribute in enumerate(question.attributes)
+    ]
+    groups: IntArray = answers[np.ix_(*labels)] if labels else answers
+    return groups if marginal.attributes[axis] in question.attributes else np.expand_dims(groups, axis)
