@@ -94,7 +94,7 @@ class Session:
             self.policy.residuals.add(drawn(table, buy, rng))
 
     def _pay(self, buy: Wanted) -> None:
-        self.left -= self.policy.price(buy.noise.kind, buy.noise.scale)
+        self.left -= self.policy.price(buy.noise)
         assert self.left > -1e-9, "more was spent than there is"
 
     def ask(self, question: Question) -> Bought | None:
@@ -104,7 +104,7 @@ class Session:
         if buy is not None:
             self._pay(buy)
             self.paid += 1
-            bought = Bought(prediction, drawn(self.table, buy, self.rng))
+            bought = Bought(prediction, (drawn(self.table, buy, self.rng),))
         self.policy.record(question, bought)
         return bought
 

@@ -230,9 +230,20 @@ def counts_of(measurement: Measurement[TableStrategy]) -> Counts:
     """
     if measurement.strategy.plain is None:
         raise ValueError("not a measurement of counts alone")
-    ((_, piece),) = pieces_of(measurement)
-    assert isinstance(piece, Counts)
-    return piece
+    (counts,) = counts_in(measurement)
+    return counts
+
+
+def counts_in(measurement: Measurement[TableStrategy]) -> tuple[Counts, ...]:
+    """What was measured, which was counts, of one marginal or of several.
+
+    Raises:
+        ValueError: when there is anything but counts.
+    """
+    found = tuple(piece for moment, piece in pieces_of(measurement) if moment is None and isinstance(piece, Counts))
+    if len(found) < len(measurement.strategy.parts):
+        raise ValueError("not a measurement of counts alone")
+    return found
 
 
 def measurement_of(counts: Counts) -> Measurement[TableStrategy]:

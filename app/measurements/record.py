@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
+from app.measurements import strategies
 from app.measurements.noise import Law, Noise, read_noise
 from app.measurements.pricing import Apart, price_of
-from app.measurements.strategies.asked import Asked
-from app.measurements.strategies.degrees import Degrees
-from app.measurements.strategies.edges import Edges
-from app.measurements.strategies.products import Products
 from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts
 from app.spaces.lazy import lazy
 from app.spaces.partition import read_integers
+from app.spaces.questions import Question
 from app.spaces.tensor import Array, FloatArray
 
 S = TypeVar("S", bound=Strategy, covariant=True)
 T = TypeVar("T", bound=Strategy)
 
-#: For each tag what reads the strategy of its document. They raise KeyError, TypeError or ValueError when it is none.
+
+def _kinds() -> Iterator[type[Strategy]]:
+    """The kinds of strategies that there are: those of the files of :mod:`.strategies`."""
+    for each in iter_modules(strategies.__path__):
+        module = import_module(f"{strategies.__name__}.{each.name}")
+        for found in vars(module).values():
+            if isinstance(found, type) and issubclass(found, Strategy) and found.__module__ == module.__name__:
+                yield found
+
+
+_KINDS = tuple(_kinds())
+#: For each tag what reads the strategy of its document.
 STRATEGIES: Mapping[str, Callable[[Any], Strategy]] = {
-    "edges": Edges.read,
-    "degrees": Degrees.read,
-    "products": Products.read,
-    "asked": Asked.read,
-    "marginal": TableStrategy.read_marginal,
-    "strategy": TableStrategy.read,
+    tag: reader for kind in _KINDS for tag, reader in kind.readers().items()
 }
 
 
@@ -44,6 +50,12 @@ def read_strategy(document: Mapping[str, Any]) -> Strategy:
     """
     tag = next((tag for tag in STRATEGIES if tag in document), "")
     return STRATEGIES[tag](document[tag])
+
+
+def serving(question: Question) -> list[TableStrategy]:
+    """What answers a question about a table in one measurement, beside the question's own marginal."""
+    found = (strategy for kind in _KINDS for strategy in kind.serving(question))
+    return [strategy for strategy in found if isinstance(strategy, TableStrategy)]
 
 
 @dataclass(frozen=True, eq=False)

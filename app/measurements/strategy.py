@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, ClassVar, Self
 
 from app.measurements.noise import Law
 from app.measurements.pricing import Apart, Events
+from app.spaces.questions import Question
 from app.spaces.space import Space
 from app.spaces.tensor import IntArray, PrivateTensor
 
@@ -72,7 +73,26 @@ class Strategy(ABC):
 
     @abstractmethod
     def document(self) -> Any:
-        """As JSON, which a function beside the class reads; :mod:`.record` names it."""
+        """As JSON, which :meth:`read` reads."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, document: Any) -> Strategy:
+        """From JSON.
+
+        Raises:
+            KeyError, TypeError, ValueError: when it is none.
+        """
+
+    @classmethod
+    def readers(cls) -> Mapping[str, Callable[[Any], Strategy]]:
+        """For each tag what reads the strategy of its document, as :meth:`read` does."""
+        return {str(cls.tag): cls.read}
+
+    @classmethod
+    def serving(cls, question: Question) -> Sequence[Strategy]:
+        """Of its kind what answers a question about a table in one measurement, beside the question's own marginal."""
+        return ()
 
 
 def exact_values(strategies: Sequence[Strategy], space: Space, data: PrivateTensor) -> Iterator[IntArray]:

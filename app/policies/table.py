@@ -19,7 +19,6 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Literal
 
 import numpy as np
@@ -42,6 +41,7 @@ from app.measurements.noise_search import (
     rounded_up,
 )
 from app.measurements.pieces import Counts
+from app.measurements.record import serving
 from app.measurements.rows import Moved
 from app.measurements.strategies.tables import TableStrategy
 from app.spaces.partition import Marginal, Partition
@@ -162,10 +162,10 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Bought:
-    """A measurement that was bought for a question, and what had been expected."""
+    """The counts that were bought for a question, of one marginal or of several at once, and what had been expected."""
 
     prediction: Prediction
-    measurement: Counts
+    counts: tuple[Counts, ...]
 
 
 Mode = Literal["table", "laplace", "lift", "contract", "release"]
@@ -301,17 +301,17 @@ class Policy:
             return reach([Term.of(noise, np.ones(1), repeated=everything.cells)], confidence) <= within
 
         guess = squared(within / normal_quantile(confidence)) / everything.cells
-        buy = self._cheapest(everything, meets, guess, self._means.renyi)
+        buy = self._cheapest(TableStrategy.of(everything), meets, guess, self._means.renyi)
         known = self.residuals.unbiased(Cells(everything))
         if known.estimable.all() and float(known.variances.max()) <= buy.noise.variance:
             return []
         return [self._paid_for(buy, self._means.renyi)]
 
-    def _cheapest(self, marginal: Marginal, meets: Callable[[Noise], bool], guess: float, left: float) -> Wanted:
+    def _cheapest(self, strategy: TableStrategy, meets: Callable[[Noise], bool], guess: float, left: float) -> Wanted:
         """The largest noise that meets what is wished, by the law that costs less.
 
         Args:
-            marginal: to be measured.
+            strategy: to be measured.
             meets: whether noise is small enough.
             guess: about its variance.
             left: what is left.
@@ -321,10 +321,11 @@ class Policy:
         """
         about: dict[NoiseKind, float] = {} if self.pure else {"gaussian": math.sqrt(guess)}
         about["laplace"] = math.sqrt(guess / 2)
-        noise = cheapest_noise(about, meets, lambda noise: self.price(noise.kind, noise.scale))
+        most = GREATEST_SCALE * max(moved.absolute for moved in strategy.moved)
+        noise = cheapest_noise(about, meets, lambda noise: self.price(noise, strategy.moved), most=most)
         if noise is None:
             raise OutOfReach(math.inf, left)
-        return Wanted.of(marginal, noise)
+        return Wanted(strategy, noise)
 
     def _paid_for(self, buy: Wanted, left: float) -> Wanted:
         """A purchase that there is enough left for.
@@ -332,7 +333,7 @@ class Policy:
         Raises:
             OutOfReach: when there is not.
         """
-        price = self.price(buy.noise.kind, buy.noise.scale)
+        price = self.price(buy.noise, buy.strategy.moved)
         if price * (1 + SLACK) > left:
             raise OutOfReach(price, left)
         return buy
@@ -383,7 +384,7 @@ class Policy:
         planned = self.residuals.fresh()
         for marginal, precision in precisions.items():
             planned.add(blank(marginal, 1 / precision))
-        return planned, sum(self.price(buy.noise.kind, buy.noise.scale) for buy in bought)
+        return planned, sum(self.price(buy.noise) for buy in bought)
 
     def _part(self, marginal: Marginal, part: float) -> Wanted:
         """What a part of all that there is to pay buys."""
@@ -451,13 +452,14 @@ class Policy:
         self.note(question, paid=bought is not None)
         if bought is None:
             return
-        measurement = bought.measurement
-        self.residuals.add(measurement)
-        self._bought[measurement.marginal] += 1
-        if self._is_whole(measurement.marginal):
-            self._whole.add(measurement.marginal.attributes)
-        if self.mode in ("lift", "contract"):
-            values, variances = own(question, measurement)
+        for counts in bought.counts:
+            self.residuals.add(counts)
+            self._bought[counts.marginal] += 1
+            if self._is_whole(counts.marginal):
+                self._whole.add(counts.marginal.attributes)
+        # Of answers that add up no fit is shown, and none was expected.
+        if self.mode in ("lift", "contract") and not question.additive:
+            values, variances = own(question, *bought.counts)
             squared = float(np.mean(np.square(values - bought.prediction.values)))
             self._scores.learn(squared, float(variances.mean()), bought.prediction.standard_error)
 
@@ -484,7 +486,7 @@ class Policy:
         model = normal_quantile(confidence)
         if adaptive:
             missed = of_looks(1 - confidence, self._bought[question.apart(self._sizes)])
-            fresh = None if bought is None else bought.measurement
+            fresh = () if bought is None else bought.counts
             unbiased, reaches = self._chosen(question, unbiased, fresh, missed)
             model = max(model, self.chosen_quantile(question.attributes, missed, also=question.cells))
         else:
@@ -499,21 +501,22 @@ class Policy:
         total = self.residuals.public_total
         found = around(question, values, unbiased, reaches, deviations, total, confidence, model)
         # Values that were given before have an interval of the model's only where there is no other.
-        fitted = given is None or not unbiased.estimable.all()
+        fitted = not unbiased.estimable.all() or (given is None and not question.additive)
         return replace(found, converged=not fitted or self._fit(question).converged)
 
     def _chosen(
-        self, question: Question, known: Unbiased, fresh: Counts | None, missed: float
+        self, question: Question, known: Unbiased, fresh: Sequence[Counts], missed: float
     ) -> tuple[Unbiased, FloatArray]:
         """Unbiased values of a question that may have been chosen by all that was released before it was asked, and how
         far their intervals reach: of all that is known together what holds for all questions that could be asked, or of
         what was measured for this one alone, whose noise nobody knew, its own; whichever is narrower."""
-        part = missed if fresh is None else missed * OLD_PART
+        part = missed * OLD_PART if fresh else missed
         reaches = known.standard_errors * self.chosen_quantile(question.attributes, part)
-        if fresh is None:
+        if not fresh:
             return known, reaches
         alone = self.residuals.fresh()
-        alone.add(fresh)
+        for counts in fresh:
+            alone.add(counts)
         own = alone.unbiased(question)
         own_reaches = alone.reaches(question, own, 1 - missed * (1 - OLD_PART))
         narrower = ~(own_reaches >= reaches) & own.estimable
@@ -551,9 +554,11 @@ class Policy:
 
     def value(self, question: Question, bought: Bought | None) -> FloatArray:
         """The values that are shown of a question after it was recorded, without their errors."""
+        if question.additive:
+            return self._adding(question).values
         values = self._expected(question, self._fit(question))
         if bought is not None:
-            values = self._near(question, bought.measurement, values)
+            values = self._near(question, *bought.counts, values=values)
         return np.clip(values, *possible(question, self.residuals.public_total))
 
     def working_bytes(self, question: Question) -> int:
@@ -579,6 +584,14 @@ class Policy:
             values = np.where(unbiased.estimable, unbiased.values, values)
         return values
 
+    def _adding(self, question: Question) -> Prediction:
+        """Answers that add up: unbiased ones where all of them are estimable, else the fit's."""
+        known = self.residuals.unbiased(question)
+        if known.estimable.all():
+            return Prediction(known.values, math.sqrt(float(known.variances.mean())))
+        fit = self.fits.best(question)
+        return Prediction(fit.values(question), fit.standard_error(question))
+
     def _whole_table(self) -> DenseFit | None:
         everything = self._marginal(self._attributes)
         found = [m for m in self.residuals.measurements if m.marginal == everything]
@@ -598,6 +611,8 @@ class Policy:
         """What is expected of a question."""
         if not self.residuals.total.estimable:
             return Prediction(np.zeros(question.shape), 0.0)
+        if question.additive:
+            return self._adding(question)
         fit = self._fit(question)
         least, most = possible(question, self.residuals.public_total)
         values = np.clip(self._expected(question, fit), least, most)
@@ -613,15 +628,37 @@ class Policy:
         if left <= 0:
             return None
         whole = self._worth_whole(question)
-        shares = 1 + self._later(question, whole)
-        noise = self.noise(left / shares)
+        share = left / (1 + self._later(question, whole))
+        noise = self.noise(share)
         if noise is None:
             return None
-        known = prediction.standard_error > 0 or self.residuals.total.estimable
-        if known and leaning * self.kappa * prediction.standard_error <= math.sqrt(noise.variance):
-            return None
         marginal = self._whole_of(question) if whole and not question.shape else question.apart(self._sizes)
-        return Wanted.of(marginal, noise)
+        wanted = self._best(question, Wanted.of(marginal, noise), share)
+        known = prediction.standard_error > 0 or self.residuals.total.estimable
+        if known and leaning * self.kappa * prediction.standard_error <= self._error(question, wanted):
+            return None
+        return wanted
+
+    def _best(self, question: Question, plain: Wanted, share: float) -> Wanted:
+        """Of a question's own marginal and the strategies that serve it besides, with the noise that its share pays
+        for, the one after which all answers together are known best: they would be off by the least in squares."""
+        others = ((strategy, self.noise(share, strategy.moved)) for strategy in serving(question))
+        wanted = [plain, *(Wanted(strategy, noise) for strategy, noise in others if noise is not None)]
+        if len(wanted) == 1:
+            return plain
+
+        def squares(buy: Wanted) -> float:
+            return float(self.residuals.variances_after(question, buy.strategy, buy.noise.variance).sum())
+
+        return min(wanted, key=squares)
+
+    def _error(self, question: Question, wanted: Wanted) -> float:
+        """What the answers are off by if nothing else is known of them, root mean square; where each is a cell of its
+        own, what a cell is."""
+        if not question.additive:
+            return math.sqrt(wanted.noise.variance)
+        alone = self.residuals.fresh().variances_after(question, wanted.strategy, wanted.noise.variance)
+        return math.sqrt(float(alone.mean()))
 
     def _worth_whole(self, question: Question) -> bool:
         """Whether a question is measured for its whole marginal: answers to many cells are; a sum is where later
@@ -669,19 +706,21 @@ class Policy:
         """Few questions: each with an equal part of what is left, unless it is known as well."""
         if left <= 0:
             return None
-        scale = rounded_up(self._means.gamma * max(self._questions - self._asked, 1) / left)
+        rest = max(self._questions - self._asked, 1)
+        scale = rounded_up(self._means.gamma * rest / left)
         if float(scale) > GREATEST_SCALE:
             return None
         noise = Noise("laplace", scale, 0)
         known = self.residuals.unbiased(question)
         if known.estimable.all() and bool((known.variances <= noise.variance).all()):
             return None
-        return Wanted.of(question.apart(self._sizes), noise)
+        return self._best(question, Wanted.of(question.apart(self._sizes), noise), left / rest)
 
     def _accurate(
         self, question: Question, left: float, within: float, confidence: float, adaptive: bool
     ) -> Wanted | None:
-        """Accuracy first: the least that makes half the unbiased interval at most ``within`` wide."""
+        """Accuracy first: the least that makes half the unbiased interval at most ``within`` wide, by whichever of the
+        strategies that serve the question costs least."""
         if not 0 < within < math.inf:
             raise ValueError("an accuracy is a positive number of counts")
         known = self.residuals.unbiased(question)
@@ -689,7 +728,7 @@ class Policy:
         before = self.residuals
         if adaptive:
             missed = of_looks(1 - confidence, self._bought[marginal] + 1)
-            reaches = self._chosen(question, known, None, missed)[1]
+            reaches = self._chosen(question, known, (), missed)[1]
             # What was released before may have chosen the question: new noise alone must do.
             before = self.residuals.fresh()
             confidence = 1 - missed * (1 - OLD_PART)
@@ -698,31 +737,40 @@ class Policy:
         if known.estimable.all() and float(reaches.max()) <= within:
             return None
 
-        def meets(noise: Noise) -> bool:
-            return bool(before.reaches_after(question, marginal, noise, confidence).max() <= within)
-
         allowed = squared(within / normal_quantile(confidence))
 
-        def beyond(logarithm: float) -> float:
-            after = before.variances_after(question, marginal, math.exp(logarithm))
-            return math.log(float(after.max()) / allowed)
+        def enough(strategy: TableStrategy) -> Wanted:
+            def meets(noise: Noise) -> bool:
+                return bool(before.reaches_after(question, strategy, noise, confidence).max() <= within)
 
-        low, high = math.log(_LEAST_VARIANCE), math.log(GREATEST_SCALE**2)
-        guess = low
-        if beyond(low) < 0:
-            guess = brentq(beyond, low, high, xtol=1e-6) if beyond(high) > 0 else high
-        return self._paid_for(self._cheapest(marginal, meets, math.exp(guess), left), left)
+            def beyond(logarithm: float) -> float:
+                after = before.variances_after(question, strategy, math.exp(logarithm))
+                return math.log(float(after.max()) / allowed)
 
-    def price(self, kind: NoiseKind, scale: Decimal) -> float:
-        """What noise costs in the session's currency, to the precision of floats."""
-        means = self._means
+            low, high = math.log(_LEAST_VARIANCE), math.log(GREATEST_SCALE**2)
+            guess = low
+            if beyond(low) < 0:
+                guess = brentq(beyond, low, high, xtol=1e-6) if beyond(high) > 0 else high
+            return self._cheapest(strategy, meets, math.exp(guess), left)
+
+        found = [enough(strategy) for strategy in (TableStrategy.of(marginal), *serving(question))]
+        return self._paid_for(min(found, key=lambda buy: self.price(buy.noise, buy.strategy.moved)), left)
+
+    def price(self, noise: Noise, parts: Sequence[Moved] = (Moved(1, 1),)) -> float:
+        """What noise costs in the session's currency, to the precision of floats.
+
+        Args:
+            noise: of each value.
+            parts: what one record moves each part of a strategy by at most.
+        """
+        means, scale = self._means, float(noise.scale)
         if self.pure:
-            return means.gamma / float(scale)
-        if kind == "laplace":
-            return laplace_cost(float(scale), means.order, means.gamma)
-        return means.order * means.gamma**2 / (2 * float(scale) ** 2)
+            return means.gamma * sum(part.absolute for part in parts) / scale
+        if noise.kind == "laplace":
+            return sum(laplace_cost(scale, means.order, means.gamma * part.absolute) for part in parts)
+        return means.order * means.gamma**2 * sum(part.squared for part in parts) / (2 * scale**2)
 
-    def _near(self, question: Question, measurement: Counts, values: FloatArray) -> FloatArray:
+    def _near(self, question: Question, measurement: Counts, *, values: FloatArray) -> FloatArray:
         """Values no farther from what was measured for the question itself than its noise makes likely."""
         measured, variances = own(question, measurement)
         if measurement.noise.kind == "laplace":

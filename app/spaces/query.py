@@ -37,6 +37,9 @@ class Query(ABC):
     #: How many numbers are asked for.
     numbers: int = 1
 
+    #: Where not all sessions answer it, whose sessions do, in words.
+    only: str | None = None
+
     #: The bits of the grid that its answers live on, where that is not the space's own.
     answer_bits: int | None = None
 
@@ -120,6 +123,10 @@ class Query(ABC):
             whole.shape if self.chosen is None else [len(cells) for cells in self.chosen]
         )
         return whole
+
+    def adding(self, units: IntArray) -> IntArray:
+        """Its answers on a grid, those that are sums of others made so."""
+        return units
 
     @property
     def labels(self) -> list[dict[str, Any]]:

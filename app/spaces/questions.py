@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,6 +28,8 @@ class Question(ABC):
 
     #: The attributes that the weights depend on, ascending.
     attributes: tuple[int, ...]
+    #: Whether some answers are the sums of others, and are shown so.
+    additive: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -313,6 +316,69 @@ class Groups(_OfCells):
         """Which answers sum no cell."""
         empty: Array = np.bincount(self._flat, minlength=math.prod(self.shape)).reshape(self.shape) == 0
         return empty
+
+
+@dataclass(frozen=True, eq=False)
+class Nested(_OfCells):
+    """Sums of cells of a marginal along one attribute, of which any two share no cell or one has all of the other's.
+
+    Attributes:
+        marginal: whose cells are summed.
+        attribute: along which they are; one of the marginal's own.
+        levels: its values divided ever finer, each level refining the one before; the last has the marginal's cells.
+        nodes: for each answer along that attribute its level, and its cell there.
+
+    Raises:
+        ValueError: for levels that are not of this form.
+    """
+
+    attribute: int
+    levels: tuple[Partition, ...]
+    nodes: IntArray
+    additive = True
+
+    def __post_init__(self) -> None:
+        finer = zip(self.levels[1:], self.levels, strict=False)
+        if self.levels[-1] != self.marginal.partition(self.place) or not all(a.refines(b) for a, b in finer):
+            raise ValueError("each level refines the one before, and the last one is the marginal's own")
+
+    @property
+    def place(self) -> int:
+        """That of the attribute among the marginal's."""
+        return self.marginal.attributes.index(self.attribute)
+
+    @lazy
+    def shape(self) -> tuple[int, ...]:
+        return (*self.marginal.shape[: self.place], len(self.nodes), *self.marginal.shape[self.place + 1 :])
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @lazy
+    def merged(self) -> int:
+        coarsest, finest = self.levels[0], self.levels[-1]
+        return int(coarsest.over(finest).counts.max())
+
+    def along(self, level: Partition) -> Marginal:
+        """The marginal with the attribute counted in other cells."""
+        sizes = dict(zip(self.marginal.attributes, self.marginal.sizes, strict=True))
+        cells = dict(zip(self.marginal.attributes, self.marginal.partitions, strict=True)) | {self.attribute: level}
+        return Marginal.of([sizes.get(a, 1) for a in range(max(sizes) + 1)], cells)
+
+    @lazy
+    def parts(self) -> tuple[Cells, ...]:
+        """The cells of each level."""
+        return tuple(Cells(self.along(level)) for level in self.levels)
+
+    def gathered(self, levels: Iterable[Array]) -> Array:
+        """The answers' own among numbers of the cells of each level."""
+        firsts = np.cumsum([0, *(level.cells for level in self.levels[:-1])])
+        every = np.concatenate(list(levels), axis=self.place)
+        return every.take(firsts[self.nodes[:, 0]] + self.nodes[:, 1], axis=self.place)
+
+    def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
+        return self.gathered(part.of(counts, partitions) for part in self.parts)
 
 
 def check_told(cells: int) -> None:

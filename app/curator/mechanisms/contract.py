@@ -212,7 +212,7 @@ class ContractMechanism(TableMechanism):
         self, state: Evidence, query: Query, values: FloatArray, wish: Wish, passed: Certificate | None = None
     ) -> Answer:
         """An answer with these values of a question, and its bound."""
-        units = self._grid(query.selected(values))
+        units = query.adding(self._grid(query.selected(values)))
         shown = np.ldexp(units.astype(np.float64), -self._plan.answer_bits)
         bound = self._bound(state, query, shown, passed)
         return Answer(units, "estimate", bound, accuracy=self.accuracy(state, query, units, wish))

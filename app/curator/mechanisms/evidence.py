@@ -10,7 +10,7 @@ from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms.protocol import PayingState, Wish
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
-from app.measurements.pieces import Counts, counts_of, pieces_of
+from app.measurements.pieces import Counts, counts_in, pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
 from app.policies.statistics import Statistics, asked_by, largest_of
@@ -106,7 +106,7 @@ class Answerer:
         bought = None
         if release is not None:
             assert expected is not None
-            bought = Bought(expected, counts_of(release))
+            bought = Bought(expected, counts_in(release))
         state.policy.record(self.counts.question, bought)
         return bought
 

@@ -18,8 +18,6 @@ from app.curator.mechanisms.protocol import (
 from app.curator.opening import Opening
 from app.curator.plan import Plan
 from app.spaces.errors import InvalidQuery
-from app.spaces.queries.degrees import CompiledDegrees
-from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
 
 
@@ -38,12 +36,8 @@ class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
         Raises:
             InvalidQuery: naming what serves.
         """
-        if isinstance(query, CompiledDegrees):
-            raise InvalidQuery("degrees are answered by sessions whose mechanism is evidence: open one")
-        if isinstance(query, CompiledStatistic):
-            raise InvalidQuery(
-                f"a {query.kind} is answered by sessions whose mechanism is evidence or histogram: open one"
-            )
+        if query.only is not None:
+            raise InvalidQuery(query.only)
 
     def again(self, state: S, query: Query, given: Units, bound: float | None, wish: Wish) -> Answer | None:
         """A first answer stands: another would be known no better."""

@@ -201,4 +201,5 @@ class TableMechanism(RecordedMechanism[Evidence]):
         measured: Measured | None = None,
     ) -> Answer:
         found = answerer_of(query, self._space).shown(state, wish, bought, None)
-        return Answer(self._grid(found.values, query.answer_bits), source, None, accuracy=found, measured=measured)
+        units = query.adding(self._grid(found.values, query.answer_bits))
+        return Answer(units, source, None, accuracy=found, measured=measured)

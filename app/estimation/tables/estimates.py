@@ -43,7 +43,7 @@ def around(
 
     Args:
         question: what is asked.
-        values: to be shown, in its shape; what is impossible is cut off here.
+        values: to be shown, in its shape; what is impossible is cut off here, but of answers that add up.
         unbiased: its best linear unbiased values, or others that the interval is about.
         reaches: how far their intervals reach to either side.
         deviations: the model's standard deviations of the values, asked for where not all are estimable.
@@ -52,7 +52,8 @@ def around(
         quantile: how many of the model's standard deviations its intervals reach; the normal law's if left out.
     """
     least, most = possible(question, total)
-    values = np.clip(values, least, most)
+    if not question.additive:
+        values = np.clip(values, least, most)
     centres, errors = unbiased.values, unbiased.standard_errors
     if not unbiased.estimable.all():
         own = deviations()

@@ -33,7 +33,7 @@ from app.estimation.tables.restrictions import Restriction, Values, Weighed, val
 from app.measurements.pieces import Combination
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
-from app.spaces.questions import Cells, Groups, Question, Sum
+from app.spaces.questions import Cells, Groups, Nested, Question, Sum
 from app.spaces.tensor import FloatArray, IntArray
 
 #: How far the dual's gradient (fitted minus measured, plus strength * sigma^2 * theta) may end from zero: this part of
@@ -97,6 +97,8 @@ class Fit:
         if isinstance(question, Sum):
             weights = question.on(self.partitions).reshape(-1)
             return np.array(self._posterior.of_sum(weights) ** 0.5)
+        if isinstance(question, Nested):
+            return question.gathered(self.standard_errors(part) for part in question.parts)
         labels, answers, count = self._groups(question)
         return np.asarray(np.sqrt(self._posterior.of_groups(labels, count)))[answers]
 
@@ -107,7 +109,7 @@ class Fit:
         a tenth or so, as many answers share little.
         """
         count = math.prod(question.shape)
-        if count <= _COUNTED or not self.known:
+        if count <= _COUNTED or not self.known or question.additive:
             return float(np.sqrt(np.mean(np.square(self.standard_errors(question)))))
         labels, answers, groups = self._groups(question)
         signs = np.zeros((groups, _SIGNS))

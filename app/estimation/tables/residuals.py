@@ -46,13 +46,14 @@ from scipy.sparse import csr_array
 
 from app.estimation.pooling import Pooled
 from app.estimation.tables.joint import Joint
+from app.estimation.tables.nested import Level, least_squares
 from app.estimation.tails import Term, is_normal, normal_quantile, quantile, reach
 from app.measurements.noise import Noise
-from app.measurements.pieces import Combination, Contrast, Counts, pieces_of
+from app.measurements.pieces import Combination, Contrast, Counts, counts_in, pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import TableStrategy
 from app.spaces.partition import Marginal, Partition
-from app.spaces.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
+from app.spaces.questions import Cells, Groups, Local, Nested, Product, Question, Sum, WeightedCells
 from app.spaces.tensor import Array, FloatArray, IntArray, along
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.
@@ -229,6 +230,8 @@ class Residuals:
         self.check(question.attributes, question.sizes)
         if isinstance(question, Groups):
             return self._of_groups(question)
+        if isinstance(question, Nested):
+            return self._of_nested(question)
         told = [self._closed(question)]
         told += [other._closed(question) for other in self._others]
         apart: list[Apart] = [*self.combinations]
@@ -254,6 +257,57 @@ class Residuals:
         known = averaged(found) if len(found) > 1 else nothing
         # What nothing is counted in is known without looking.
         return Unbiased(np.where(question.empty, 0.0, known.values), np.where(question.empty, 0.0, known.variances))
+
+    def _of_nested(self, question: Nested) -> Unbiased:
+        """All answers from one estimate of the cells, so that they add up: by the closed form, or by least squares on
+        the tree from all counts whose cells along the attribute are nested in one another, whichever errs less.
+
+        What a measurement tells of other attributes than the question's is summed out, so that the trees of the cells
+        of these have independent noise.
+        """
+        parts = [self._closed(part) for part in question.parts]
+        closed = Unbiased(
+            question.gathered(part.values for part in parts), question.gathered(part.variances for part in parts)
+        )
+        own = self._on_tree(question)
+        return min(closed, own, key=lambda known: (np.isnan(known.variances).sum(), float(np.nansum(known.variances))))
+
+    def _on_tree(self, question: Nested) -> Unbiased:
+        place, entered = question.place, {id(measurement) for measurement, _ in self._entered}
+        one = Partition.of(np.zeros(question.levels[0].size, np.int64))
+        chain, told = [one, *question.levels], []
+        for measurement in self.measurements:
+            named, level = measurement.marginal.attributes, one
+            if question.attribute in named:
+                level = measurement.marginal.partition(named.index(question.attribute))
+            elif id(measurement) not in entered:
+                # What stays apart counts where it names every attribute, as elsewhere.
+                continue
+            if question.levels[-1].refines(level) and all(level.refines(p) or p.refines(level) for p in chain):
+                known = own_values(Cells(question.along(level)), measurement)
+                if known is not None and known.estimable.all():
+                    told.append((level, known))
+                    chain = sorted({*chain, level}, key=lambda p: p.cells)
+        flat = question.parts[-1].marginal.cells // question.marginal.shape[place]
+
+        def upright(array: FloatArray) -> FloatArray:
+            return np.moveaxis(array, place, 0).reshape(-1, flat)
+
+        finer: list[Partition | None] = [p.over(q) for p, q in itertools.pairwise(chain)]
+        levels = {p: Level.blank(cells, p.cells, flat) for p, cells in zip(chain, [*finer, None], strict=True)}
+        if self.public_total is not None and flat == 1:
+            levels[one] = Level(finer[0], np.full((1, 1), self.public_total), np.full((1, 1), math.inf))
+        for level, known in told:
+            shape = (*question.marginal.shape[:place], level.cells, *question.marginal.shape[place + 1 :])
+            levels[level].learn(*(upright(array.reshape(shape)) for array in (known.values, known.variances)))
+        found = dict(zip(chain, least_squares(list(levels.values())), strict=True))
+        rest = (*question.marginal.shape[:place], *question.marginal.shape[place + 1 :])
+
+        def answers(which: int) -> FloatArray:
+            arrays = (found[level][which] for level in question.levels)
+            return question.gathered(np.moveaxis(array.reshape(-1, *rest), 0, place) for array in arrays)
+
+        return Unbiased(answers(0), answers(1))
 
     def jointly(self, question: Question, axis: int, weights: FloatArray) -> list[Joint]:
         """What each independent source tells of the counts of a question and of the same counts weighed by the value
@@ -302,21 +356,22 @@ class Residuals:
             return [*self.measurements]
         return [self, *self._others, *self._apart, *self.combinations]
 
-    def variances_after(self, question: Question, marginal: Marginal, variance: float) -> FloatArray:
-        """The variances that the values of a question would have with one more measurement, of this variance a cell.
+    def variances_after(self, question: Question, strategy: TableStrategy, variance: float) -> FloatArray:
+        """The variances that the values of a question would have with one more measurement, of counts, whose noise has
+        this variance.
 
         Raises:
             ValueError: when one is of another table.
         """
-        return self._after(blank(marginal, variance)).unbiased(question).variances
+        return self._after(strategy, _smooth(variance)).unbiased(question).variances
 
-    def reaches_after(self, question: Question, marginal: Marginal, noise: Noise, confidence: float) -> FloatArray:
-        """The reaches (:meth:`reaches`) that the values of a question would have with one more measurement.
+    def reaches_after(self, question: Question, strategy: TableStrategy, noise: Noise, confidence: float) -> FloatArray:
+        """The reaches (:meth:`reaches`) that the values of a question would have with one more measurement, of counts.
 
         Raises:
             ValueError: when one is of another table, or for a confidence out of range.
         """
-        after = self._after(Counts(marginal, noise, np.zeros(marginal.shape, np.int64)))
+        after = self._after(strategy, noise)
         return after.reaches(question, after.unbiased(question), confidence)
 
     def reaches(self, question: Question, known: Unbiased, confidence: float) -> FloatArray:
@@ -350,6 +405,8 @@ class Residuals:
         if isinstance(question, Sum):
             estimable = bool(known.estimable) and float(known.variances) > 0
             return np.asarray(reach(self.terms(question), confidence)) if estimable else np.asarray(errors * 0.0)
+        if isinstance(question, Nested):
+            return np.asarray(errors * _widest(laws, confidence))
         alike = self._alike(question, known)
         found, (kinds, firsts) = np.full(errors.size, np.nan), np.unique(alike, return_index=True)
         noisy = [(k, int(f)) for k, f in zip(kinds, firsts, strict=True) if known.variances.reshape(-1)[f] > 0]
@@ -561,7 +618,7 @@ class Residuals:
                 )
         return terms
 
-    def _after(self, measurement: Counts) -> Residuals:
+    def _after(self, strategy: TableStrategy, noise: Noise) -> Residuals:
         """What would be known with one more measurement."""
         other = self.fresh()
         other.measurements = list(self.measurements)
@@ -572,7 +629,8 @@ class Residuals:
         other._chains = [list(chain) for chain in self._chains]
         other._residuals = {key: replace(known) for key, known in self._residuals.items()}
         other._entered = list(self._entered)
-        other.add(measurement)
+        for counts in counts_in(Measurement(strategy, noise, np.zeros(strategy.cells, np.int64))):
+            other.add(counts)
         return other
 
     @property
@@ -917,15 +975,20 @@ def _name(question: Question) -> Hashable:
         return question.marginal, question.axis, question.weights.tobytes()
     if isinstance(question, Groups):
         return question.marginal, question.shape, question.answers.tobytes()
+    if isinstance(question, Nested):
+        return question.marginal, question.attribute, question.levels, question.nodes.tobytes()
     assert isinstance(question, Cells)
     return question.marginal
 
 
 def blank(marginal: Marginal, variance: float) -> Counts:
     """A measurement with nothing but zeros and this variance a cell."""
-    # On so fine a grid the variance is the scale squared.
-    noise = Noise("gaussian", Decimal(repr(math.sqrt(variance))), _FINE)
-    return Counts(marginal, noise, np.zeros(marginal.shape, dtype=np.int64))
+    return Counts(marginal, _smooth(variance), np.zeros(marginal.shape, dtype=np.int64))
+
+
+def _smooth(variance: float) -> Noise:
+    """Noise of this variance: on so fine a grid it is the scale squared."""
+    return Noise("gaussian", Decimal(repr(math.sqrt(variance))), _FINE)
 
 
 def _on(question: Sum, marginal: Marginal) -> FloatArray:

@@ -13,7 +13,7 @@ The number of records and the sum of an attribute beside each other are such a s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -332,6 +332,10 @@ class TableStrategy(Strategy):
         if strategy.plain is not None:
             raise ValueError("counts of one marginal are written as such")
         return strategy
+
+    @classmethod
+    def readers(cls) -> Mapping[str, Callable[[Any], Strategy]]:
+        return {"marginal": cls.read_marginal, "strategy": cls.read}
 
     @classmethod
     def read_marginal(cls, document: Mapping[str, Any]) -> TableStrategy:

@@ -103,6 +103,7 @@ class CompiledDegrees(Query):
 
     grid_bits = 0
     rounding = 0.0
+    only = "degrees are answered by sessions whose mechanism is evidence: open one"
 
     @property
     def numbers(self) -> int:  # type: ignore[override]

@@ -195,6 +195,10 @@ class CompiledStatistic(Query):
     def numbers(self) -> int:  # type: ignore[override]
         return self.base.numbers
 
+    @property
+    def only(self) -> str:  # type: ignore[override]
+        return f"a {self.kind} is answered by sessions whose mechanism is evidence or histogram: open one"
+
     def exact(self, data: PrivateTensor) -> int | IntArray:
         raise TypeError("a statistic is no sum of counts")
 

@@ -104,7 +104,7 @@ class Session:
 
     def ask(self, asked: Question, within: float | None = None) -> Bought | None:
         prediction, buy = self.policy.decide(asked, float(self.left), within)
-        bought = None if buy is None else Bought(prediction, self._made(buy))
+        bought = None if buy is None else Bought(prediction, (self._made(buy),))
         self.policy.record(asked, bought)
         self.records.append((asked, bought))
         return bought
@@ -198,7 +198,7 @@ def test_predictions_are_scored(past: list[tuple[float, float, float]]) -> None:
     for error, gap, sigma in past:
         noise = Noise("gaussian", Decimal(repr(round(sigma, 3))), 0)
         made = Counts(cells, noise, np.array([round(gap) + 100, 7]))
-        policy.record(asked, Bought(Prediction(np.array(100.0), error), made))
+        policy.record(asked, Bought(Prediction(np.array(100.0), error), (made,)))
         scores.append((round(gap) ** 2 - noise.variance) / error**2)
         assert policy.kappa == pytest.approx(plain_kappa(scores))
 
@@ -298,7 +298,7 @@ def test_refining_is_one_measurement_at_the_summed_price() -> None:
             assert buy is not None
             assert buy.noise.kind == "gaussian"
             total += exact_price(policy, ORDER, buy)
-            policy.record(asked, Bought(prediction, drawn(counts(1), buy, rng)))
+            policy.record(asked, Bought(prediction, (drawn(counts(1), buy, rng),)))
         return total
 
     once = float(spent([30.0]))
@@ -345,7 +345,7 @@ def test_evidence_of_two_sessions_in_any_order() -> None:
     second = Session(table, means(0.5, questions=30), 2)
     for _ in range(10):
         first.ask(question(rng)), second.ask(question(rng))
-    parts = [[*s.opening, *(b.measurement for _, b in s.records if b is not None)] for s in (first, second)]
+    parts = [[*s.opening, *(c for _, b in s.records if b is not None for c in b.counts)] for s in (first, second)]
     residuals = [Residuals(SIZES), Residuals(SIZES)]
     for known, order in zip(residuals, (parts, parts[::-1]), strict=True):
         for measurement in (m for part in order for m in part):
@@ -447,7 +447,7 @@ def test_intervals_for_questions_chosen_by_noise() -> None:
         whole = Cells(Marginal.of(SIZES, {0: None, 1: None, 3: None}))
         bought = session.ask(whole)
         assert bought is not None
-        noise = bought.measurement.values - table.sum(axis=2)
+        noise = bought.counts[0].values - table.sum(axis=2)
         asked = Local.over((0, 1, 3), noise > 0)
         session.policy.record(asked, None)
         exact = float((table.sum(axis=2) * (noise > 0)).sum())
@@ -491,7 +491,7 @@ def test_answers_survive_a_fit_that_fails(monkeypatch: pytest.MonkeyPatch) -> No
         assert np.isfinite(shown.values).all()
         assert np.isfinite(shown.standard_errors).all()
         if bought is not None:
-            values, variances = own(asked, bought.measurement)
+            values, variances = own(asked, bought.counts[0])
             inside = (values >= 0) if asked.range[0] >= 0 else np.full(values.shape, True)
             assert (np.abs(shown.values - values)[inside] <= 2.5 * np.sqrt(variances[inside]) + 1e-6).all()
             assert not shown.converged
@@ -515,8 +515,8 @@ def test_a_table_of_very_many_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bought is not None
     shown = session.policy.shown(whole, bought, 0.95)
     assert (
-        np.abs(shown.values - np.maximum(bought.measurement.values, 0))
-        <= 2.5 * float(bought.measurement.noise.scale) + 1e-6
+        np.abs(shown.values - np.maximum(bought.counts[0].values, 0))
+        <= 2.5 * float(bought.counts[0].noise.scale) + 1e-6
     ).all()
 
 

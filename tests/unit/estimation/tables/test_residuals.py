@@ -20,6 +20,7 @@ from app.measurements import pieces
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts, counts_of, measurement_of
 from app.measurements.record import Measurement
+from app.measurements.strategies.tables import TableStrategy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local, Product, Question, Sum, WeightedCells
 from tests.unit.estimation.tables.tables import expected, measured, released, weights
@@ -270,7 +271,7 @@ def test_variances_after_one_more_measurement() -> None:
         marginal = Marginal.of(sizes, cells)
         for question in (Product.over({0: np.array([1, 0, 1, 0])}), Cells(Marginal.of(sizes, {0: None, 2: None}))):
             before = residuals.unbiased(question)
-            found = residuals.variances_after(question, marginal, 4.0)
+            found = residuals.variances_after(question, TableStrategy.of(marginal), 4.0)
             again = residuals.unbiased(question)
             assert np.array_equal(before.variances, again.variances, equal_nan=True)
             other = Residuals(sizes)
