@@ -13,7 +13,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal, Partition
 from app.spaces.queries.registry import parse_query
 from app.spaces.queries.statistic import CompiledStatistic
-from app.spaces.questions import Cells, Groups
+from app.spaces.questions import Cells, Sum
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
 from app.spaces.workload_request import WorkloadRequest
@@ -70,7 +70,7 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
         axis = _axis(space, asked.ranges)
         return Ranges(axis, cells_of(space, axis))
     assert asked.queries is not None
-    questions = []
+    questions: list[Sum | Cells] = []
     for number, query in enumerate(asked.queries):
         still_wanted()
         try:
@@ -81,8 +81,10 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
                 raise InvalidQuery("no record can satisfy the conditions, so the answer is 0: leave it out")
             question = found.question
             # With conditions all cells are told that these tell apart: those outside cost nothing, and help.
-            plain = found.chosen is None and not isinstance(question, Groups)
-            questions.append(question if plain else Cells(question.apart(space.shape)))
+            if found.chosen is None and isinstance(question, Sum | Cells):
+                questions.append(question)
+            else:
+                questions.append(Cells(question.apart(space.shape)))
         except CuratorError as error:
             raise InvalidRequest(f"workload.queries.{number}: {error.detail}") from None
     if all(isinstance(question, Cells) for question in questions):

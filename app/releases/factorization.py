@@ -612,8 +612,8 @@ def least_error(gram: FloatArray) -> FloatArray:
         if least <= bound * (1 + _GAP):
             break
         multipliers = multipliers * x.diagonal() ** power
-    firm = best + _FIRM * np.eye(size)
-    return np.asarray(cholesky(firm / (1 + _FIRM), check_finite=False))
+    best[np.diag_indices(size)] += _FIRM
+    return np.asarray(cholesky(best / (1 + _FIRM), check_finite=False))
 
 
 def least_error_pure(gram: FloatArray) -> FloatArray:

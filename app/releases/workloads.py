@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from app.spaces.partition import Marginal, Partition
-from app.spaces.questions import Cells, Question
+from app.spaces.questions import Cells, Sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Marginals:
     marginals: tuple[Marginal, ...]
 
     @property
-    def questions(self) -> Sequence[Question]:
+    def questions(self) -> Sequence[Sum | Cells]:
         """One a marginal."""
         return [Cells(marginal) for marginal in self.marginals]
 
@@ -60,10 +60,10 @@ class Marginals:
 class Sums:
     """Questions one by one, each for one sum or for the cells of a marginal."""
 
-    asked: tuple[Question, ...]
+    asked: tuple[Sum | Cells, ...]
 
     @property
-    def questions(self) -> Sequence[Question]:
+    def questions(self) -> Sequence[Sum | Cells]:
         """Themselves."""
         return self.asked
 
@@ -114,7 +114,7 @@ TableWorkload = Marginals | Sums | Ranges
 Workload = TableWorkload | Cuts
 
 
-def _apart(questions: Sequence[Question], sizes: Sequence[int]) -> Marginal:
+def _apart(questions: Sequence[Sum | Cells], sizes: Sequence[int]) -> Marginal:
     cells: dict[int, Partition] = {}
     for question in questions:
         for attribute, partition in zip(question.attributes, question.partitions, strict=True):
@@ -122,7 +122,7 @@ def _apart(questions: Sequence[Question], sizes: Sequence[int]) -> Marginal:
     return Marginal.of(sizes, cells)
 
 
-def _weights(questions: Sequence[Question], marginal: Marginal) -> csr_array:
+def _weights(questions: Sequence[Sum | Cells], marginal: Marginal) -> csr_array:
     """A row for each number that is asked for, a column for each cell of a marginal that tells all of them apart."""
     shape = marginal.shape
     found = []
@@ -133,8 +133,10 @@ def _weights(questions: Sequence[Question], marginal: Marginal) -> csr_array:
         for partition, place in zip(own, places, strict=True):
             along = partition.over(marginal.partition(place)).labels
             labels = labels * partition.cells + along.reshape([-1 if k == place else 1 for k in range(len(shape))])
-        count = math.prod(p.cells for p in own)
-        units = np.eye(count).reshape([count, *(p.cells for p in own)])
-        weights = np.stack([question.of(unit, own).reshape(-1) for unit in units], axis=1)
-        found.append(csr_array(weights[:, labels.reshape(-1)]))
+        flat = labels.reshape(-1)
+        if isinstance(question, Sum):
+            found.append(csr_array(question.on(own).reshape(-1)[flat][None]))
+        else:
+            one_each = np.ones(len(flat)), (flat, np.arange(len(flat)))
+            found.append(csr_array(one_each, shape=(math.prod(question.shape), len(flat))))
     return csr_array(vstack(found))
