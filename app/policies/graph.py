@@ -26,11 +26,11 @@ from scipy.special import digamma
 
 from app.estimation.graphs.cells import EdgeValues, Sums
 from app.estimation.graphs.cut_posterior import CutPosterior, Known
-from app.estimation.graphs.cuts import CutQuestion
 from app.estimation.graphs.expectation import averaged, expectation
 from app.estimation.graphs.scales import Scales
 from app.estimation.scores import Scores
 from app.measurements.strategies.edges import CellKind
+from app.spaces.cuts import CutQuestion
 from app.spaces.tensor import FloatArray
 
 #: A question is paid for where its standard error passes this part of what its share buys, or it is among the first.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from app.spaces.cuts import CutQuestion
 from app.spaces.lazy import lazy
 from app.spaces.questions import Question
 from app.spaces.tensor import Array, FloatArray, IntArray, PrivateTensor, Tensor
@@ -105,6 +106,11 @@ class Query(ABC):
             TypeError: for a query that no table has.
         """
         raise TypeError(f"{type(self).__name__} is no query of a table")
+
+    @lazy
+    def cuts(self) -> tuple[CutQuestion, ...]:
+        """Of sums of a graph or a matrix between sides, what each of its numbers weighs; else nothing."""
+        return ()
 
     @property
     def chosen(self) -> tuple[IntArray, ...] | None:

@@ -121,6 +121,11 @@ class Space(ABC):
         return math.prod(self.shape)
 
     @property
+    def loops(self) -> bool:
+        """Of two sides, whether entries on the diagonal hold data; of a graph between nodes of one set they do not."""
+        return self.kind != "graph"
+
+    @property
     def capacity_units(self) -> int:
         """Largest sum of absolute entries of a stored array, in data units."""
         return (self.capacity << self.data_bits) * (2 if self.symmetric else 1)

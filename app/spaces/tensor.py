@@ -8,6 +8,7 @@ enforces: capacity times the largest weight stays below 2^62, so no partial sum 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import threading
 from collections import OrderedDict
@@ -111,6 +112,54 @@ class Axis:
     def real_vector(self) -> FloatArray:
         """All weights along the axis as real numbers."""
         return self.vector().astype(np.float64) if self.real is None else self.real
+
+    @lazy
+    def places(self) -> IntArray:
+        """The positions that weigh something, ascending."""
+        if self.weights is not None:
+            return np.flatnonzero(self.weights)
+        return np.arange(self.index.start, self.index.stop) if isinstance(self.index, slice) else self.index
+
+    @lazy
+    def own(self) -> FloatArray:
+        """The weights of the places."""
+        return np.ones(len(self.places)) if self.real is None else self.real[self.places]
+
+    @lazy
+    def name(self) -> bytes:
+        """What tells it from others: the same for the same places and weights."""
+        told = hashlib.sha256(self.places.astype("<i8").tobytes())
+        told.update(b"" if self.weights is None else b"/" + self.own.astype("<f8").tobytes())
+        return told.digest()
+
+    @lazy
+    def total(self) -> float:
+        """Sum of the weights."""
+        return float(self.own.sum())
+
+    @lazy
+    def square(self) -> float:
+        """Sum of their squares."""
+        return float(self.own @ self.own)
+
+    @lazy
+    def parts(self) -> tuple[float, float]:
+        """The sum of the negative weights and that of the positive ones."""
+        return float(np.minimum(self.own, 0).sum()), float(np.maximum(self.own, 0).sum())
+
+    def meeting(self, other: Axis) -> tuple[IntArray, FloatArray]:
+        """The places that both may weigh, and the products of both weights."""
+        if self is other:
+            return self.places, self.own**2
+        both, mine, others = np.intersect1d(self.places, other.places, assume_unique=True, return_indices=True)
+        return both, self.own[mine] * other.own[others]
+
+    def summed(self, values: FloatArray) -> FloatArray:
+        """Values of all positions (the last axis of an array), weighed and summed."""
+        found: FloatArray = values[..., self.places]
+        # Of a set without a product: a library that begins threads for each makes them wait for one another.
+        summed: FloatArray = found.sum(axis=-1) if self.weights is None else found @ self.own
+        return summed
 
 
 def along(vector: FloatArray, axis: int, rank: int) -> FloatArray:

@@ -13,7 +13,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.special import chdtri
@@ -36,7 +35,6 @@ from app.curator.opening import Opening
 from app.curator.planners.graph import GraphPlan
 from app.estimation.flips import flips_quantile
 from app.estimation.graphs.cut_posterior import MOST_KEPT
-from app.estimation.graphs.cuts import CutQuestion
 from app.estimation.intervals import Estimates
 from app.estimation.tables.estimates import shown_errors
 from app.estimation.tails import Term, norm_quantile, normal_quantile, quantile, reach
@@ -52,10 +50,11 @@ from app.policies.table import OLD_PART, OutOfReach, of_looks, squared
 from app.privacy.ledger import Amounts
 from app.releases.cut_bounds import Term as CellTerm
 from app.releases.cut_bounds import all_cuts_bound
+from app.spaces.cuts import CutQuestion
 from app.spaces.errors import InvalidQuery
 from app.spaces.matrix import MatrixSpace
 from app.spaces.queries.degrees import CompiledDegrees
-from app.spaces.queries.linear import CompiledDense, CompiledPair, CompiledProduct, CompiledSparse
+from app.spaces.queries.linear import CompiledDense, CompiledSparse
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
 
@@ -71,10 +70,6 @@ _ASKED_BYTES = 128
 _PAIR_BYTES = 32
 #: Noise beyond this, in units of the answer grid, might pass 62 bits once it is drawn.
 _GREATEST_UNITS = 2.0**54
-
-
-#: The parts of queries that are being answered: what they weigh is looked at again and again.
-_ASKED: WeakKeyDictionary[Query, list[CutQuestion]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -201,16 +196,15 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
         policy, wish, left = self._policy(state), self._wished(wish), state.left
-        parts = self._parts(query)
         due: Measure | None
         if wish.within is not None:
             due = self._accurate(state, query, wish)
         else:
-            due = self._share(policy, query, parts, wish, left, leaning)
+            due = self._share(policy, query, wish, left, leaning)
         if due is not None:
             return due
-        if not self._is_estimable(policy, query, parts):
-            instead = "ask for fewer blocks, or" if parts else "ask for degrees"
+        if not self._is_estimable(policy, query):
+            instead = "ask for fewer blocks, or" if query.cuts else "ask for degrees"
             raise PlanInfeasible(
                 "nothing was measured that this could be answered from, and the session has nothing left to pay with: "
                 f"{instead} in another session, of evidence"
@@ -234,8 +228,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         if answer.measured is not None:
             self._learn(state, query, answer.measured)
             return
-        parts = self._parts(query)
-        self._policy(state).note(parts[0] if len(parts) == 1 else None)
+        self._policy(state).note(query.cuts[0] if len(query.cuts) == 1 else None)
 
     # ------------------------------------------------------------------ what is known
 
@@ -258,10 +251,9 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
     def working_bytes(self, state: GraphEvidence, query: Query) -> int:
         """What a question and new room for what is kept take for a while."""
         weighed = sum(self._edges.shape)
-        if isinstance(query, CompiledProduct) and not query.grid_bits:
-            weighed = sum(n if a is None else a.count for a, n in zip(query.axes, query.shape, strict=True))
-        elif isinstance(query, CompiledPair) and not query.grid_bits:
-            weighed = 3 * (query.left.count + query.right.count)
+        if query.numbers == 1 and query.cuts and not query.grid_bits:
+            (cut,) = query.cuts
+            weighed = (1 if cut.both is None else 3) * (cut.left.count + cut.right.count)
         policy = self._policy(state)
         # Of many numbers many may be kept, for which room may grow more than once.
         many = (
@@ -285,19 +277,9 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             state.policy = GraphPolicy(self._edges.kind, self._edges.shape, means, state.learnt)
         return state.policy
 
-    def _parts(self, query: Query) -> list[CutQuestion]:
-        """The cuts that a query asks for, in the order of its numbers; none of degrees."""
-        if isinstance(query, CompiledDegrees):
-            return []
-        known = _ASKED.get(query)
-        if known is None:
-            known = _ASKED[query] = CutQuestion.all_of(query, self._edges.kind)
-        return known
-
     def _names(self, query: Query) -> list[Hashable]:
         """What each number of a query is known by: a cut by its sides, so that it is known wherever it was measured."""
-        parts = self._parts(query)
-        return [part.name for part in parts] or [(query.digest, place) for place in range(query.numbers)]
+        return [part.name for part in query.cuts] or [(query.digest, place) for place in range(query.numbers)]
 
     def _moved(self, query: Query) -> tuple[int, int]:
         """By how much the values of neighbours differ, on the answer grid: in L1, and in the square of L2."""
@@ -320,9 +302,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         units = Fraction(noise.scale) * (1 << self._bits)
         return Measure(RoundTerms(RoundNoise(noise.kind, units), price), None, Asked.of(query), told, wish)
 
-    def _share(
-        self, policy: GraphPolicy, query: Query, parts: list[CutQuestion], wish: Wish, left: Amounts, leaning: float
-    ) -> Measure | None:
+    def _share(self, policy: GraphPolicy, query: Query, wish: Wish, left: Amounts, leaning: float) -> Measure | None:
         """Budget first: the question's share of what is left, unless the prediction is as good."""
         if self._plan.mode in ("edges", "sums"):
             return None
@@ -333,10 +313,10 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             return None
         if all(v is not None and v <= noise.variance for v in self._variances(policy, query)):
             return None
-        if len(parts) != 1:
+        prediction = self._expected(policy, query)
+        if prediction is None:
             return self._due(query, noise, None, wish, left)
-        prediction = policy.predicted(parts[0])
-        if not policy.worth(parts[0], prediction, noise.variance / self._span**2, leaning):
+        if not policy.worth(query.cuts[0], prediction, noise.variance / self._span**2, leaning):
             return None
         return self._due(query, noise, prediction, wish, left)
 
@@ -349,7 +329,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         assert wish.within is not None
         policy, within = self._policy(state), wish.within
         reaches = self._reaches(state, query, wish)
-        if self._is_estimable(policy, query, self._parts(query)):
+        if self._is_estimable(policy, query):
             # What is bound to lie within the interval that is wished takes no measurement to be told.
             low, high = self._bounds(query)
             reaches = reaches[np.flatnonzero(self._span * (high - low) > 2 * within)]
@@ -392,12 +372,11 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         return due
 
     def _expected(self, policy: GraphPolicy, query: Query) -> Prediction | None:
-        parts = self._parts(query)
-        return policy.predicted(parts[0]) if len(parts) == 1 else None
+        return policy.predicted(query.cuts[0]) if len(query.cuts) == 1 else None
 
     def _learn(self, state: GraphEvidence, query: Query, measured: Measured) -> None:
         release = measured.release.of(Asked)
-        policy, parts, names = self._policy(state), self._parts(query), self._names(query)
+        policy, names = self._policy(state), self._names(query)
         state.left = state.left.minus(measured.price)
         state.note(names, release.added)
         values, variance = self._cells(query, release.values), release.variance / self._span**2
@@ -407,33 +386,36 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         expected, error = map(self._real, measured.expected)
         (value,) = self._cells(query, expected)
         policy.record(
-            parts[0], names[0], Prediction(float(value), float(error) / self._span), float(values[0]), variance
+            query.cuts[0], names[0], Prediction(float(value), float(error) / self._span), float(values[0]), variance
         )
 
     @staticmethod
-    def _is_modelled(parts: list[CutQuestion]) -> bool:
+    def _is_modelled(query: Query) -> bool:
         """Whether what is expected of the parts of a question is looked at; of a single one always."""
+        parts = query.cuts
         if len(parts) <= 1:
             return len(parts) == 1
         weighed = sum(len(side.places) for part in parts for side in (part.left, part.right))
         return len(parts) <= MOST_ESTIMATED and weighed <= MOST_WEIGHED
 
-    def _learnt(self, query: Query) -> list[CutQuestion]:
-        """The parts of a question that others learn from."""
-        parts = self._parts(query)
-        return parts if len(parts) <= MOST_LEARNT and self._is_modelled(parts) else []
+    def _modelled(self, query: Query) -> Sequence[CutQuestion | None]:
+        """The part of each number where that is looked at, else None."""
+        return query.cuts if self._is_modelled(query) else [None] * query.numbers
 
-    def _is_estimable(self, policy: GraphPolicy, query: Query, parts: list[CutQuestion]) -> bool:
+    def _learnt(self, query: Query) -> Sequence[CutQuestion]:
+        """The parts of a question that others learn from."""
+        return query.cuts if len(query.cuts) <= MOST_LEARNT and self._is_modelled(query) else ()
+
+    def _is_estimable(self, policy: GraphPolicy, query: Query) -> bool:
         """Whether something can be said of every number."""
-        if self._is_modelled(parts):
+        if self._is_modelled(query):
             return True
         return all(policy.variance_of(None, name) is not None for name in self._names(query))
 
     def _variances(self, policy: GraphPolicy, query: Query) -> list[float | None]:
         """Those of the unbiased values of a query, in counts; None where there is none."""
-        names, parts = self._names(query), self._parts(query)
-        told = parts if self._is_modelled(parts) else [None] * len(names)
-        found = [policy.variance_of(part, name) for part, name in zip(told, names, strict=True)]
+        named = zip(self._modelled(query), self._names(query), strict=True)
+        found = [policy.variance_of(part, name) for part, name in named]
         return [None if variance is None else self._span**2 * variance for variance in found]
 
     def _answer(
@@ -446,10 +428,10 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
 
     def _shown(self, state: GraphEvidence, query: Query) -> list[Shown]:
         policy, names = self._policy(state), self._names(query)
-        if not self._is_modelled(self._parts(query)):
+        if not self._is_modelled(query):
             bounds = np.stack(self._bounds(query), axis=1).tolist()
             return [policy.alone(name, (low, high)) for name, (low, high) in zip(names, bounds, strict=True)]
-        return [policy.shown(part, name) for part, name in zip(self._parts(query), names, strict=True)]
+        return [policy.shown(part, name) for part, name in zip(query.cuts, names, strict=True)]
 
     def _accuracy(
         self,
@@ -500,13 +482,10 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """
         policy = self._policy(state)
         names, variances = self._names(query), self._variances(policy, query)
-        parts: Sequence[CutQuestion | None] = (
-            self._parts(query) if self._is_modelled(self._parts(query)) else [None] * len(names)
-        )
         found = np.full(len(names), np.inf)
         # Of many numbers most were measured alike.
         deviations: dict[tuple[tuple[Noise, ...], _Cells], float] = {}
-        for place, (name, part, variance) in enumerate(zip(names, parts, variances, strict=True)):
+        for place, (name, part, variance) in enumerate(zip(names, self._modelled(query), variances, strict=True)):
             if variance is None:
                 continue
             drawn, cells = state.drawn.get(name, ()), _Cells()
@@ -519,14 +498,14 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
                     missed = self._missed(state, drawn, wish, fresh=measured is not None)
                 deviations[drawn, cells] = self._deviations(state, drawn, cells, missed, together=wish.adaptive)
             found[place] = deviations[drawn, cells] * math.sqrt(variance)
-        if wish.adaptive and policy.edges is not None and self._is_modelled(self._parts(query)):
+        if wish.adaptive and policy.edges is not None and self._is_modelled(query):
             # Who picks a cut by the noise of edges finds one that errs by far more than a cut does. What is known of
             # all cuts at once is known of sums of cells; what is shown lies apart from them, which everybody can tell.
             missed = (1 - wish.probability) * (1.0 if measured is None else OLD_PART)
             linear = np.array(
                 [np.nan if s.unbiased is None else s.unbiased for s in shown or self._shown(state, query)]
             )
-            plain = np.array([policy.edges.plain(part) for part in self._parts(query)])
+            plain = np.array([policy.edges.plain(part) for part in query.cuts])
             # Where there is no cell there is nothing to be missed.
             apart = np.nan_to_num(self._span * np.abs(linear - plain))
             found = np.maximum(found, self._of_all_cuts(state, missed) + apart)
@@ -606,7 +585,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """What each number can be, in cells."""
         if isinstance(query, CompiledDegrees):
             return np.zeros(query.numbers), np.full(query.numbers, float(query.nodes))
-        bounds = np.array([part.bounds for part in self._parts(query)])
+        bounds = np.array([part.bounds for part in query.cuts])
         return bounds[:, 0], bounds[:, 1]
 
     def _cells(self, query: Query, values: FloatArray) -> FloatArray:
@@ -621,7 +600,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """The sum of the weights of each number."""
         if not self._floor:
             return np.zeros(query.numbers)
-        return np.array([part.weight for part in self._parts(query)])
+        return np.array([part.weight for part in query.cuts])
 
 
 def _terms(noises: Sequence[Noise], weights: FloatArray | None = None, repeated: int = 1) -> list[Term]:

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from app.estimation.graphs.cuts import CutQuestion
 from app.measurements.strategies.edges import CellKind
+from app.spaces.cuts import CutQuestion
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray
 
@@ -75,7 +75,7 @@ class EdgeValues:
 
     def plain(self, question: CutQuestion) -> float:
         """The value of a question by its own cells alone."""
-        return sum(c * self._plain(a.vector, b.vector) for c, a, b in question.terms)
+        return sum(c * self._plain(a.real_vector(), b.real_vector()) for c, a, b in question.terms)
 
     def _coefficients(
         self, rows: FloatArray, columns: FloatArray, ratio: float, weight: float

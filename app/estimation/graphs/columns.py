@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.estimation.graphs.cuts import Side
-from app.spaces.tensor import FloatArray
+from app.spaces.tensor import Axis, FloatArray
 
 #: Bits are unpacked for about so many entries at a time.
 _BLOCK = 1 << 21
@@ -42,11 +41,11 @@ class Columns:
         room = self._length * max(_LEAST // 8, 2 * self._bits.shape[1]) if full else 0
         return room + 16 * min(_BLOCK, (places + 1) * (len(self._sets) + 8))
 
-    def has_room(self, side: Side) -> bool:
+    def has_room(self, side: Axis) -> bool:
         """Whether a vector may be added: any set, and others while they are few."""
         return side.weights is None or 8 * self._length * (len(self._real) + 1) <= MOST_REAL
 
-    def add(self, side: Side) -> None:
+    def add(self, side: Axis) -> None:
         """Keep one more."""
         if side.weights is None:
             place = len(self._sets)
@@ -57,10 +56,10 @@ class Columns:
             self._bits[side.places, place // 8] |= np.uint8(1 << place % 8)
             self._sets.append(self.count)
         else:
-            self._real.append((self.count, side.vector))
+            self._real.append((self.count, side.real_vector()))
         self.count += 1
 
-    def products(self, side: Side, weightings: FloatArray) -> FloatArray:
+    def products(self, side: Axis, weightings: FloatArray) -> FloatArray:
         """For each weighting (a row, a weight for each node) the weighted inner products with all vectors."""
         found = np.zeros((len(weightings), self.count))
         weighed = weightings[:, side.places] * side.own

@@ -17,9 +17,9 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from app.estimation.graphs.columns import Columns
-from app.estimation.graphs.cuts import CutQuestion, Side
 from app.estimation.graphs.expectation import Expectation, SideModel
-from app.spaces.tensor import FloatArray
+from app.spaces.cuts import CutQuestion
+from app.spaces.tensor import Axis, FloatArray
 
 #: Measurements that are kept at most, and that factors are found from.
 MOST_KEPT, MOST_FITTED = 1500, 300
@@ -38,7 +38,7 @@ class _Vectors:
     question's expectation moves with the sums of the nodes of each.
     """
 
-    sides: tuple[Side, ...]
+    sides: tuple[Axis, ...]
     sums: FloatArray
     slopes: FloatArray
 
@@ -101,7 +101,7 @@ class _Family:
     def working_bytes(self, places: int) -> int:
         return self._columns.working_bytes(places)
 
-    def has_room(self, sides: tuple[Side, ...]) -> bool:
+    def has_room(self, sides: tuple[Axis, ...]) -> bool:
         return all(self._columns.has_room(side) for side in sides)
 
     def add(self, vectors: _Vectors) -> None:
@@ -151,7 +151,7 @@ class CutPosterior:
     # ------------------------------------------------------------------ covariances
 
     @staticmethod
-    def _sides(question: CutQuestion) -> list[tuple[Side, ...]]:
+    def _sides(question: CutQuestion) -> list[tuple[Axis, ...]]:
         """The sides of a question over the nodes of each family."""
         if question.both is None:
             return [(question.left,), (question.right,)]

@@ -18,11 +18,11 @@ import numpy as np
 
 from app.estimation.graphs.capped import Capped
 from app.estimation.graphs.cells import Sums
-from app.estimation.graphs.cuts import CutQuestion, Side
 from app.estimation.graphs.shrinkage import posterior
 from app.measurements.strategies.edges import CellKind
+from app.spaces.cuts import CutQuestion
 from app.spaces.lazy import lazy
-from app.spaces.tensor import FloatArray
+from app.spaces.tensor import Axis, FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +83,11 @@ class Expectation:
         """What is expected of a question."""
         return sum(c * self.cells.sum(a.places, a.own, b.places, b.own) for c, a, b in question.terms)
 
-    def of_rows(self, side: Side) -> float:
+    def of_rows(self, side: Axis) -> float:
         """The part of all cells that lies in a side's rows."""
         return float(side.summed(self.left.sums)) / self.total
 
-    def of_columns(self, side: Side) -> float:
+    def of_columns(self, side: Axis) -> float:
         """The part of all cells that lies in a side's columns."""
         return float(side.summed(self.right.sums)) / self.total
 

@@ -59,7 +59,7 @@ class Edges(Strategy):
     def of(cls, space: Space) -> Edges:
         """The cells of a graph or matrix. Loops hold no data."""
         rows, columns = space.shape
-        if space.kind != "graph":
+        if space.loops:
             return cls((rows, columns), "all")
         return cls((rows, columns), "pairs" if space.symmetric else "arcs")
 

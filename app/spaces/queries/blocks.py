@@ -17,6 +17,7 @@ from pydantic import Field, StrictStr
 from scipy.sparse import csr_array
 
 from app.declarations.naming import cut
+from app.spaces.cuts import CutQuestion
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.partition import Partition
@@ -29,11 +30,13 @@ from app.spaces.sided import SidedSpace
 from app.spaces.space import Space
 from app.spaces.tensor import (
     Array,
+    Axis,
     DenseTensor,
     IntArray,
     PrivateTensor,
     SparseTensor,
     Tensor,
+    index_set,
     listed_members,
 )
 
@@ -84,7 +87,7 @@ class BlocksQuery(Request):
             AskedGroups(name, tuple(map(str, range(side.cells))), np.arange(side.cells))
             for name, side in zip(names, sides, strict=True)
         )
-        return CompiledBlocks(left, right, asked, within, symmetric, matched)
+        return CompiledBlocks(left, right, asked, within, symmetric, matched, space.loops)
 
 
 class _BlocksForm(Form):
@@ -121,6 +124,7 @@ class CompiledBlocks(Query):
         symmetric: whether the graph is undirected, so that each entry stands on both sides of the diagonal.
         matched: where only what is within groups is asked, for each group to the right the one to the left that it goes
             with.
+        loops: whether the diagonal holds data.
     """
 
     left: Partition
@@ -129,6 +133,7 @@ class CompiledBlocks(Query):
     only_within: bool
     symmetric: bool = False
     matched: IntArray | None = None
+    loops: bool = True
 
     grid_bits = 0
     rounding = 0.0
@@ -222,6 +227,20 @@ class CompiledBlocks(Query):
         return float(rows_of @ (rows_of - 1) // 2 if self.symmetric else rows_of @ columns_of)
 
     @lazy
+    def cuts(self) -> tuple[CutQuestion, ...]:
+        lefts = rights = _axes(self.left)
+        if not self.symmetric:
+            rights = _axes(self.right)
+        if self.matched is not None:
+            chosen = [(a, rights[k]) for a, k in zip(lefts, np.argsort(self.matched), strict=True)]
+        else:
+            chosen = [(a, b) for k, a in enumerate(lefts) for b in (rights[k:] if self.symmetric else rights)]
+        nothing = Axis(self.left.size, slice(0, 0))
+        # Groups are disjoint: the nodes of both sides are all of one group, or none.
+        both = [None if not self.symmetric else a if a is b else nothing for a, b in chosen]
+        return tuple(CutQuestion(a, b, w, self.loops) for (a, b), w in zip(chosen, both, strict=True))
+
+    @lazy
     def canonical(self) -> dict[str, Any]:
         form: dict[str, Any] = {"left": self.left.canonical, "type": "blocks"}
         if not self.symmetric:
@@ -247,6 +266,11 @@ class CompiledBlocks(Query):
             table = values.reshape(self.shape)
         told: Array = table[np.ix_(*(asked.cells for asked in self.asked))].reshape(-1)
         return told
+
+
+def _axes(groups: Partition) -> list[Axis]:
+    """The nodes of each group."""
+    return [Axis(groups.size, index_set(groups.size, members)) for members in groups.listed()]
 
 
 def _numbers(shape: tuple[int, ...], *, symmetric: bool) -> int:
@@ -290,7 +314,7 @@ def _compiled(request: BlocksQuery, space: SidedSpace) -> CompiledBlocks:
             AskedGroups("left", names, numbered),
             AskedGroups("right", others_names, across.labels[columns.firsts]),
         )
-        return CompiledBlocks(cells, across, asked, only_within=False)
+        return CompiledBlocks(cells, across, asked, only_within=False, loops=space.loops)
     # To the right groups have the numbers of those to the left that are called the same.
     number_of = dict(zip(names, numbered.tolist(), strict=True))
     same = np.array([*(number_of[name] for name in others_names), -1])[columns.labels]
@@ -301,7 +325,7 @@ def _compiled(request: BlocksQuery, space: SidedSpace) -> CompiledBlocks:
     axes = [AskedGroups("group" if within else "left", names, numbered)]
     if not within:
         axes.append(AskedGroups("right", others_names, np.array([number_of[name] for name in others_names])))
-    return CompiledBlocks(cells, across, tuple(axes), within, symmetric, matched)
+    return CompiledBlocks(cells, across, tuple(axes), within, symmetric, matched, space.loops)
 
 
 def _grouped(groups: Mapping[str, Literal["all"] | Sequence[Node]], space: SidedSpace, side: int) -> _Grouped:

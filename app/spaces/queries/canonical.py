@@ -58,7 +58,7 @@ def product_query(
     if not all(map(count_of, members.values())) or not all(f.any() for f in factors.values()):
         return CompiledZero(space.shape, rounding)
     if not factors and scalar == 1 and bits == 0:
-        return CompiledProduct(_axes(space, members, {}, {}), rounding, space.shape)
+        return CompiledProduct(_axes(space, members, {}, {}), rounding, space.shape, space.loops)
     varying: dict[int, IntArray] = {}
     for i, vector in sorted(factors.items()):
         divisor = int(np.gcd.reduce(vector)) * int(np.sign(vector[np.flatnonzero(vector)[0]]))
@@ -79,7 +79,7 @@ def product_query(
         grids = {i: int(np.abs(v).max()).bit_length() - 1 for i, v in varying.items() if i != carrier}
         varying[carrier] = varying[carrier] * scalar
         grids[carrier] = bits - sum(grids.values())
-    return CompiledProduct(_axes(space, members, varying, grids), rounding, space.shape)
+    return CompiledProduct(_axes(space, members, varying, grids), rounding, space.shape, space.loops)
 
 
 def carrier_of(space: Space) -> int:

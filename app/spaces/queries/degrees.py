@@ -170,7 +170,7 @@ class CompiledDegrees(Query):
 
 def _most(space: GraphSpace, axis: int) -> int:
     """The largest degree that a node can have."""
-    return space.shape[1 - axis] - (space.kind == "graph")
+    return space.shape[1 - axis] - (not space.loops)
 
 
 def _checked(space: GraphSpace, axis: int, edges: Sequence[int]) -> CompiledDegrees:

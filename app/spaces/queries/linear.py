@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from app.spaces.cuts import CutQuestion
 from app.spaces.lazy import lazy
 from app.spaces.query import FullQuery, Index, PartedQuery, Query
 from app.spaces.questions import Local, Product, Question
@@ -71,6 +72,8 @@ class CompiledProduct(PartedQuery):
     axes: tuple[Axis | None, ...]
     rounding: float
     shape: tuple[int, ...]
+    #: Of a matrix whether its diagonal holds data.
+    loops: bool = True
 
     @lazy
     def grid_bits(self) -> int:  # type: ignore[override]
@@ -118,6 +121,13 @@ class CompiledProduct(PartedQuery):
     @lazy
     def question(self) -> Question:
         return Product.over({i: axis.real_vector() for i, axis in enumerate(self.axes) if axis is not None})
+
+    @lazy
+    def cuts(self) -> tuple[CutQuestion, ...]:
+        if len(self.axes) != 2:
+            return ()
+        left, right = (a or Axis(n, slice(0, n)) for a, n in zip(self.axes, self.shape, strict=True))
+        return (CutQuestion(left, right, loops=self.loops),)
 
     @lazy
     def canonical(self) -> dict[str, Any]:
@@ -220,6 +230,10 @@ class CompiledPair(FullQuery):
             - 4 * (left @ both) * (right @ both)
         )
         return float((full - self._diagonal @ self._diagonal) / 2)
+
+    @lazy
+    def cuts(self) -> tuple[CutQuestion, ...]:
+        return (CutQuestion(self.left, self.right, self.both, loops=False),)
 
     @lazy
     def canonical(self) -> dict[str, Any]:

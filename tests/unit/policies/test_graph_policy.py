@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.estimation.graphs.cells import EdgeValues, Sums
-from app.estimation.graphs.cuts import CutQuestion, Side
 from app.estimation.graphs.scales import Scales
 from app.measurements.strategies.edges import CellKind
 from app.policies import graph as module
 from app.policies.graph import EARLY, FEW, FIRST, PAID_FROM, REACH, GraphMeans, GraphPolicy, Learnt, Prediction
-from tests.unit.estimation.graphs.graphs import KINDS, data, question, weights
+from app.spaces.cuts import CutQuestion
+from tests.unit.estimation.graphs.graphs import KINDS, cut, data, nodes, question, weights
 
 MEANS = GraphMeans("degrees", 200)
 SHAPE = (12, 12)
@@ -258,10 +258,10 @@ def test_edges_tell_the_unbiased_value(kind: CellKind) -> None:
 def test_questions_that_weigh_nothing_are_answered() -> None:
     """Of a node and itself there is no cell. Would catch a division by its variance."""
     rng = np.random.default_rng(8)
-    one = Side(12, np.array([3]))
+    one = nodes(12, np.array([3]))
     for edges in (0.0, 1.0):
         policy, _, _ = made(rng, edges=edges)
-        loop = CutQuestion("arcs", one, one)
+        loop = cut("arcs", one, one)
         found = policy.shown(loop, "loop")
         assert (found.value, found.unbiased) == (0, None)
         policy.note(loop)
@@ -350,8 +350,8 @@ def test_factors_are_found_beside_edges() -> None:
     policy = GraphPolicy("arcs", SHAPE, replace(MEANS, mode="edges"), learnt)
     start = policy.posterior.factor
     for k in range(4 * module._REFIT):
-        side = Side(12, np.flatnonzero(groups == k % 2))
-        policy.note(CutQuestion("arcs", side, side))
+        side = nodes(12, np.flatnonzero(groups == k % 2))
+        policy.note(cut("arcs", side, side))
     assert policy.posterior.factor > start
 
 
@@ -386,7 +386,7 @@ def test_sessions_err_less_than_noise_alone_and_intervals_hold() -> None:
             else:
                 sides = [np.flatnonzero(rng.random(150) < rng.uniform(0.1, 0.6)) for _ in range(2)]
             both = np.intersect1d(*sides)
-            asked = CutQuestion("pairs", *(Side(150, s) for s in sides), Side(150, both))
+            asked = cut("pairs", *(nodes(150, s) for s in sides))
             truth = float(matrix[np.ix_(*sides)].sum() - matrix[np.ix_(both, both)].sum() / 2)
             share = left * policy.part()
             prediction = policy.predicted(asked)

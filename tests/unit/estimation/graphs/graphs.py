@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from app.estimation.graphs.cuts import CutQuestion, Side
 from app.measurements.strategies.edges import CellKind
-from app.spaces.tensor import FloatArray
+from app.spaces.cuts import CutQuestion
+from app.spaces.tensor import Axis, FloatArray
 
 KINDS: tuple[CellKind, ...] = ("all", "arcs", "pairs")
 
@@ -27,10 +27,33 @@ def cells(kind: CellKind, shape: tuple[int, int]) -> np.ndarray:
     return made
 
 
-def side(rng: np.random.Generator, length: int, *, real: bool = False, least: int = 0) -> Side:
+def nodes(length: int, chosen: np.ndarray) -> Axis:
+    """A set of nodes."""
+    return Axis(length, chosen)
+
+
+def eighths(weights: np.ndarray) -> Axis:
+    """Weights of every node, in eighths."""
+    return Axis(len(weights), slice(0, len(weights)), weights, 3)
+
+
+def side(rng: np.random.Generator, length: int, *, real: bool = False, least: int = 0) -> Axis:
     """A set of nodes, or weights in eighths: of these some are negative."""
     chosen = np.sort(rng.choice(length, int(rng.integers(least, length + 1)), replace=False))
-    return Side(length, chosen, rng.integers(-8, 9, len(chosen)) / 8 if real else None)
+    if not real:
+        return nodes(length, chosen)
+    made = np.zeros(length, np.int64)
+    made[chosen] = rng.integers(-8, 9, len(chosen))
+    return eighths(made)
+
+
+def cut(kind: CellKind, left: Axis, right: Axis) -> CutQuestion:
+    """What two sides ask, both sets or both with weights."""
+    if kind != "pairs":
+        return CutQuestion(left, right, loops=kind == "all")
+    if left.weights is None or right.weights is None:
+        return CutQuestion(left, right, nodes(left.length, np.intersect1d(left.places, right.places)), loops=False)
+    return CutQuestion(left, right, Axis(left.length, left.index, left.weights * right.weights, 6), loops=False)
 
 
 def question(
@@ -38,22 +61,25 @@ def question(
 ) -> CutQuestion:
     """A cut, or where ``real`` a rank-one query; of pairs its weights are not negative."""
     left, right = (side(rng, n, real=real, least=least) for n in shape)
-    if kind != "pairs":
-        return CutQuestion(kind, left, right)
-    if not real:
-        return CutQuestion(kind, left, right, Side(shape[0], np.intersect1d(left.places, right.places)))
-    s, t = (Side(shape[0], each.places, np.abs(each.own)) for each in (left, right))
-    both = s.vector * t.vector
-    places = np.flatnonzero(both)
-    return CutQuestion(kind, s, t, Side(shape[0], places, both[places]))
+    if kind == "pairs" and real:
+        left, right = (eighths(np.abs(each.vector())) for each in (left, right))
+    return cut(kind, left, right)
 
 
-def vector(side: Side) -> FloatArray:
+def vector(side: Axis) -> FloatArray:
     """The weights of a side on every node. A plain loop."""
     made = np.zeros(side.length)
-    for k, place in enumerate(side.places):
-        made[place] = 1.0 if side.weights is None else side.weights[k]
+    for node in range(side.length):
+        if side.weights is not None:
+            made[node] = side.weights[node] / 2**side.bits
+    if side.weights is None:
+        made[side.index] = 1.0
     return made
+
+
+def kind_of(asked: CutQuestion) -> CellKind:
+    """Which entries a question counts."""
+    return "pairs" if asked.both is not None else "all" if asked.loops else "arcs"
 
 
 def weights(asked: CutQuestion) -> FloatArray:
@@ -64,9 +90,9 @@ def weights(asked: CutQuestion) -> FloatArray:
     """
     s, t = vector(asked.left), vector(asked.right)
     made = np.zeros((len(s), len(t)))
-    for i, j in zip(*np.nonzero(cells(asked.kind, made.shape)), strict=True):
+    for i, j in zip(*np.nonzero(cells(kind_of(asked), made.shape)), strict=True):
         made[i, j] = s[i] * t[j]
-        if asked.kind == "pairs":
+        if asked.both is not None:
             made[i, j] += t[i] * s[j] - s[i] * t[i] * s[j] * t[j]
     return made
 

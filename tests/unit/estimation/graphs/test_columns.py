@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from app.estimation.graphs import columns
 from app.estimation.graphs.columns import Columns
-from app.estimation.graphs.cuts import Side
-from tests.unit.estimation.graphs.graphs import side, vector
+from tests.unit.estimation.graphs.graphs import nodes, side, vector
 
 
 def check(rng: np.random.Generator, length: int, count: int, real: float) -> None:
@@ -67,5 +66,5 @@ def test_sets_take_a_bit_a_node() -> None:
     """Of 64 sets over a thousand nodes there are 8,000 bytes. Would catch one that is written out."""
     kept = Columns(1000)
     for k in range(64):
-        kept.add(Side(1000, np.arange(k, 1000)))
+        kept.add(nodes(1000, np.arange(k, 1000)))
     assert kept.nbytes == 8000

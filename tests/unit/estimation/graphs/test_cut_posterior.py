@@ -12,10 +12,10 @@ from scipy.stats import multivariate_normal
 
 from app.estimation.graphs import cut_posterior
 from app.estimation.graphs.cut_posterior import CutPosterior, Known
-from app.estimation.graphs.cuts import CutQuestion, Side
 from app.estimation.graphs.expectation import Expectation, SideModel, expectation
 from app.measurements.strategies.edges import CellKind
-from tests.unit.estimation.graphs.graphs import KINDS, data, question, shapes, vector
+from app.spaces.cuts import CutQuestion
+from tests.unit.estimation.graphs.graphs import KINDS, cut, data, nodes, question, shapes, vector
 
 JITTER = 1e-6
 
@@ -31,7 +31,7 @@ def cell_weights(asked: CutQuestion) -> np.ndarray:
     s, t = vector(asked.left), vector(asked.right)
     made = np.zeros((len(s), len(t)))
     for i, j in np.ndindex(made.shape):
-        made[i, j] = s[i] * t[j] - (s[i] * t[i] * s[j] * t[j] / 2 if asked.kind == "pairs" else 0)
+        made[i, j] = s[i] * t[j] - (s[i] * t[i] * s[j] * t[j] / 2 if asked.both is not None else 0)
     return made.reshape(-1)
 
 
@@ -133,8 +133,8 @@ def test_rows_and_columns_are_told(kind: CellKind) -> None:
     measured beside it.
     """
     known = expected(np.random.default_rng(1), kind, (6, 6))
-    everyone, one = Side(6, np.arange(6)), Side(6, np.array([2]))
-    row = CutQuestion(kind, one, everyone, one if kind == "pairs" else None)
+    everyone, one = nodes(6, np.arange(6)), nodes(6, np.array([2]))
+    row = cut(kind, one, everyone)
     posterior = CutPosterior(known)
     parts = posterior.rows(row).parts[:, -1]
     scale = known.left.weights.sum() * known.right.weights.sum()
@@ -254,11 +254,11 @@ def test_there_is_no_room_for_many_real_vectors(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("app.estimation.graphs.columns.MOST_REAL", 0)
     rng = np.random.default_rng(20)
     posterior = CutPosterior(expected(rng, "all", (5, 7)))
-    cut = question(rng, "all", (5, 7))
-    assert posterior.has_room(cut)
+    sets = question(rng, "all", (5, 7))
+    assert posterior.has_room(sets)
     rank_one = question(rng, "all", (5, 7), real=True)
-    assert not posterior.has_room(CutQuestion("all", cut.left, rank_one.right))
-    assert not posterior.has_room(CutQuestion("all", rank_one.left, cut.right))
+    assert not posterior.has_room(CutQuestion(sets.left, rank_one.right))
+    assert not posterior.has_room(CutQuestion(rank_one.left, sets.right))
 
 
 def test_the_last_answer_is_not_told_of_before() -> None:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.estimation.graphs.cells import Sums
-from app.estimation.graphs.cuts import CutQuestion, Side
 from app.estimation.graphs.expectation import Expectation, averaged, expectation
 from app.measurements.strategies.edges import CellKind
-from tests.unit.estimation.graphs.graphs import KINDS, cells, data, question, shapes, weights
+from app.spaces.cuts import CutQuestion
+from tests.unit.estimation.graphs.graphs import KINDS, cells, cut, data, nodes, question, shapes, weights
 
 
 def noisy_sums(rng: np.random.Generator, kind: CellKind, matrix: np.ndarray, variance: float) -> Sums:
@@ -22,8 +22,7 @@ def noisy_sums(rng: np.random.Generator, kind: CellKind, matrix: np.ndarray, var
 
 
 def everything(kind: CellKind, shape: tuple[int, int]) -> CutQuestion:
-    sides = [Side(n, np.arange(n)) for n in shape]
-    return CutQuestion(kind, sides[0], sides[1], sides[0] if kind == "pairs" else None)
+    return cut(kind, *(nodes(n, np.arange(n)) for n in shape))
 
 
 def matrix_of(expected: Expectation) -> np.ndarray:

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.declarations.spec import parse_spec
-from app.estimation.graphs.cuts import FEW, CutQuestion, Side
 from app.measurements.strategies.edges import CellKind, Edges
+from app.spaces.cuts import FEW
 from app.spaces.factory import space_of
+from app.spaces.queries.linear import CompiledProduct
 from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.space import Space
 from app.spaces.tensor import Axis, DenseTensor
-from tests.unit.estimation.graphs.graphs import KINDS, data, question, shapes, vector, weights
+from tests.unit.estimation.graphs.graphs import KINDS, cut, data, eighths, question, shapes, vector, weights
 
 BUDGET = {"epsilon": 1, "delta": 1e-9}
 SPACES: dict[str, tuple[CellKind, dict[str, Any]]] = {
@@ -34,10 +35,7 @@ def space(name: str) -> tuple[Space, CellKind]:
 
 def written(kind: CellKind, s: np.ndarray, t: np.ndarray) -> np.ndarray:
     """The weights of two sides as they were asked for, by the definition of the query."""
-    length = len(s), len(t)
-    return weights(
-        CutQuestion(kind, Side(length[0], np.arange(length[0]), s), Side(length[1], np.arange(length[1]), t))
-    )
+    return weights(cut(kind, *(eighths(np.rint(8 * each).astype(np.int64)) for each in (s, t))))
 
 
 @given(st.sampled_from(KINDS), st.booleans(), st.integers(0, 10**6), st.data())
@@ -72,18 +70,18 @@ def test_what_a_side_weighs(real: bool, seed: int) -> None:
     held, values = rng.integers(-4, 5, length), rng.normal(size=length)
     chosen = np.flatnonzero(held)
     axis = Axis(length, slice(0, length), held, 2) if real else Axis(length, chosen)
-    made, on = Side.of(axis, length), held / 4 if real else (held != 0).astype(float)
-    assert made.vector.tolist() == on.tolist()
+    made, on = axis, held / 4 if real else (held != 0).astype(float)
+    assert made.real_vector().tolist() == on.tolist()
     assert made.places.tolist() == chosen.tolist()
     assert (made.total, made.square) == (on.sum(), (on**2).sum())
     assert made.summed(values) == pytest.approx(on @ values)
     assert made.parts == (on[on < 0].sum(), on[on > 0].sum())
 
 
-@pytest.mark.parametrize("axis", [None, Axis(6, slice(0, 6))])
-def test_the_side_of_everyone(axis: Axis | None) -> None:
+def test_the_side_of_everyone() -> None:
     """Would catch an axis that was left out taken for one without nodes."""
-    assert Side.of(axis, 6).vector.tolist() == [1.0] * 6
+    (found,) = CompiledProduct((None, Axis(5, slice(0, 5))), 0.0, (6, 5)).cuts
+    assert [side.real_vector().tolist() for side in (found.left, found.right)] == [[1.0] * 6, [1.0] * 5]
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -102,11 +100,9 @@ def test_the_question_of_a_cut(name: str, seed: int) -> None:
     if query.is_zero:
         assert not expected.any()
         return
-    found = CutQuestion.of(query, kind)
+    (found,) = query.cuts
     assert weights(found).tolist() == expected.tolist()
     assert found.weight == query.norm2sq if kind != "arcs" else found.weight <= query.norm2sq
-    (alone,) = CutQuestion.all_of(query, kind)
-    assert weights(alone).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -121,7 +117,7 @@ def test_the_question_of_a_rank_one_query(name: str, seed: int) -> None:
     query = parse_query({"type": "rank_one", "left": u.tolist(), "right": v.tolist()}).compiled(where)
     if query.is_zero:
         return
-    found, expected = CutQuestion.of(query, kind), written(kind, u, v)
+    (found,), expected = query.cuts, written(kind, u, v)
     on = sum(c * np.outer(vector(a), vector(b)) for c, a, b in found.terms)
     assert isinstance(on, np.ndarray)
     if kind == "pairs":
@@ -153,9 +149,9 @@ def test_the_questions_of_blocks(name: str, within: bool, seed: int) -> None:
     if within:
         asked["only"] = "within"
     query = parse_query(asked).compiled(where)
-    questions = CutQuestion.all_of(query, kind)
+    questions = query.cuts
     assert len(questions) == query.numbers
-    again = CutQuestion.all_of(from_canonical(where, query.canonical, {}), kind)
+    again = from_canonical(where, query.canonical, {}).cuts
     assert [each.name for each in again] == [each.name for each in questions]
     matrix = np.where(data(rng, kind, Edges.of(where).shape) > 0.5, 1, 0)
     found = [int((weights(each) * matrix).sum()) for each in questions]
@@ -165,9 +161,8 @@ def test_the_questions_of_blocks(name: str, within: bool, seed: int) -> None:
         assert each.square == pytest.approx((weights(each) ** 2).sum())
 
 
-def test_what_is_no_cut_is_refused() -> None:
-    """Would catch a query without weights that is taken for a cut."""
-    where, kind = space("directed")
-    query = parse_query({"type": "cut", "left": [], "right": [1]}).compiled(where)
-    with pytest.raises(TypeError, match="no cut"):
-        CutQuestion.of(query, kind)
+@pytest.mark.parametrize("asked", [{"type": "cut", "left": [], "right": [1]}, {"type": "degrees", "side": "out"}])
+def test_what_is_no_cut_asks_none(asked: dict[str, Any]) -> None:
+    """Would catch a query without sides that is taken for a cut."""
+    where, _ = space("directed")
+    assert parse_query(asked).compiled(where).cuts == ()
