@@ -9,14 +9,14 @@ import numpy as np
 
 from app.constructions.mechanism import Method
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms.release import ReleaseMechanism
-from app.curator.opening import Opening, Pins
+from app.curator.planners.rounds import construction_of
 from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.releases.finishing import Answers, Job, finish
+from app.releases.rounds import Hypothesis
 from app.services.release_request import parse_release
 from app.services.release_rounds import play
 from app.spaces.records import RecordsTensor
@@ -91,10 +91,10 @@ def simulate(
     asked = {"dataset": "table", "method": METHOD, "workload": dict(workload), "epsilon": epsilon} | options
     request = parse_request(parse_release(asked).session())
     plan = make_plan(dataset, request)
-    mechanism = ReleaseMechanism(Opening(dataset, request, plan, None, Pins((), ())))
     data = RecordsTensor([np.ascontiguousarray(column) for column in world.records.T], world.sizes)
     assert plan.iterations is not None
-    made = play(plan.iterations.rounds, mechanism.hypothesis([], []), None, data, SeededNoise(seed), lambda part: None)
+    hypothesis = Hypothesis(construction_of(dataset, request, []))
+    made = play(plan.iterations.rounds, hypothesis, None, data, SeededNoise(seed), lambda part: None)
     releases = [each.table for each in made]
     assert isinstance(plan, WorkloadPlan)
     job = Job(
@@ -105,6 +105,6 @@ def simulate(
         known=[],
         made=releases,
         seed=seed,
-        construction=mechanism.construction([]),
+        construction=construction_of(dataset, request, []),
     )
     return finish(job, lambda part: None).answers

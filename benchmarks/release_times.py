@@ -18,9 +18,9 @@ from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms.protocol import Measured
-from app.curator.mechanisms.release import ReleaseMechanism
 from app.curator.opening import Opening, Pins
 from app.curator.planners.power import PowerPlan
+from app.curator.planners.rounds import construction_of
 from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import make_plan
@@ -31,6 +31,7 @@ from app.declarations.spec import parse_spec
 from app.measurements.strategies.tables import TableStrategy
 from app.releases.finishing import Job, finish
 from app.releases.power import started
+from app.releases.rounds import Hypothesis
 from app.services.measuring import measured_all
 from app.services.release_request import parse_release
 from app.services.release_rounds import play, play_power
@@ -86,7 +87,8 @@ def measured(session: Session, data: PrivateTensor) -> list[Measured]:
     if isinstance(plan, PowerPlan):
         made += play_power(plan.power, started(plan.power.edges, []), space, data, noise, lambda _: None)
     elif isinstance(plan, WorkloadPlan) and plan.iterations is not None:
-        hypothesis = ReleaseMechanism(session.opening).hypothesis([], [each.table for each in made])
+        opening = session.opening
+        hypothesis = Hypothesis(construction_of(opening.dataset, opening.request, [each.table for each in made]))
         made += play(plan.iterations.rounds, hypothesis, space, data, noise, lambda _: None)
     return made
 
@@ -112,7 +114,7 @@ def main() -> None:
         tables = [each for each in made[: len(plan.buys)] if isinstance(each.strategy, TableStrategy)]
         construction = None
         if plan.iterations is not None:
-            construction = ReleaseMechanism(opening).construction(tables)
+            construction = construction_of(dataset, request, tables)
         options = request.mechanism.options
         assert options is not None
         job = Job(

@@ -52,7 +52,6 @@ from app.curator.mechanisms.protocol import (
     MarginalTest,
     Measure,
     Measured,
-    PayingState,
     RoundNoise,
     RoundTerms,
     SessionMechanism,
@@ -60,7 +59,6 @@ from app.curator.mechanisms.protocol import (
     Units,
     Wish,
 )
-from app.curator.mechanisms.release import ReleaseMechanism
 from app.curator.mechanisms.serving import mechanism_of
 from app.curator.opening import Header, Opening
 from app.curator.plan import Plan, SessionPlan
@@ -508,12 +506,11 @@ class Replaying:
         """Hold a measurement of a release against the next one that was due."""
         if measured is None or not isinstance(session.plan, WorkloadPlan) or session.state.forfeits:
             raise _Broken("a release stands where none is due, or without what it measured", sequence)
-        mechanism = session.mechanism
-        assert isinstance(mechanism, ReleaseMechanism)
-        assert isinstance(session.state, PayingState)
-        if not session.plan.in_rounds or self._still_due(session):
+        plan, place = session.plan, session.updates_used
+        if not plan.in_rounds or self._still_due(session):
             self._due_at_opening(session, measured, sequence)
-        elif mechanism.follows(session.state, measured):
+        elif session.updates_left > 0 and plan.admits(place, measured.release, measured.price):
+            # Whether what a round chose led to it cannot be told, with the data neither, as it was drawn.
             session.pin(measured)
             self._pay(measured.price)
         else:

@@ -9,7 +9,7 @@ The hypothesis learns all of these cells.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
@@ -124,11 +124,14 @@ class Hypothesis:
 
     Args:
         construction: over the cells of a table.
+        known: what it learns from first.
     """
 
-    def __init__(self, construction: MarginalConstruction) -> None:
+    def __init__(self, construction: MarginalConstruction, known: Iterable[Measurement[TableStrategy]] = ()) -> None:
         self._construction, self._state = construction, construction.start()
         self._known: list[Counts] = []
+        for release in known:
+            self.learn(release)
 
     def table(self) -> FloatArray:
         """Its counts of all cells, in the table's shape; not to be kept, as learning changes them."""

@@ -33,9 +33,9 @@ import structlog
 
 from app.audit import records
 from app.curator.mechanisms.protocol import Measured
-from app.curator.mechanisms.release import ReleaseMechanism
 from app.curator.opening import Opening
 from app.curator.planners.power import PowerPlan
+from app.curator.planners.rounds import construction_of
 from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.session import Session
@@ -46,6 +46,7 @@ from app.measurements.strategy import Strategy
 from app.privacy.ledger import total
 from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied
 from app.releases.power import started
+from app.releases.rounds import Hypothesis
 from app.services import spending
 from app.services.errors import NotFound
 from app.services.loading import pin_all
@@ -553,8 +554,9 @@ def _measured(noise: NoisePort, ready: _Ready, progress: Progress) -> list[Measu
     if isinstance(plan, PowerPlan):
         made += play_power(plan.power, started(plan.power.edges, known), space, data, noise, progress)
     elif isinstance(plan, WorkloadPlan) and plan.iterations is not None:
-        mechanism = ReleaseMechanism(session.opening)
-        hypothesis = mechanism.hypothesis(_tables(known), [each.table for each in made])
+        opening = session.opening
+        construction = construction_of(opening.dataset, opening.request, [each.table for each in made])
+        hypothesis = Hypothesis(construction, _tables(known))
         made += play(plan.iterations.rounds, hypothesis, space, data, noise, progress)
     return made
 
@@ -592,7 +594,8 @@ def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening
     releases = [_release(made[sequence]) for sequence in sorted(made)]
     construction = None
     if plan.iterations is not None:
-        construction = ReleaseMechanism(opening).construction(_tables(releases[: len(plan.buys)]))
+        made_before = _tables(releases[: len(plan.buys)])
+        construction = construction_of(opening.dataset, opening.request, made_before)
     return Job(
         method=mechanism.method or "",
         options=mechanism.options.model_dump(exclude_none=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -118,7 +119,7 @@ def iterations(dataset: PublicDataset, request: SessionRequest, workload: TableW
 
 
 def construction_of(
-    dataset: PublicDataset, request: SessionRequest, made: tuple[Measurement[TableStrategy], ...]
+    dataset: PublicDataset, request: SessionRequest, made: Sequence[Measurement[TableStrategy]]
 ) -> MarginalConstruction:
     """What keeps the hypothesis of a release.
 

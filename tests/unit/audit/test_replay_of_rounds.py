@@ -14,13 +14,14 @@ import pytest
 from app.audit import records
 from app.audit.replay import Verdict, replay
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms.release import ReleaseMechanism
 from app.curator.opening import Opening, Pins
+from app.curator.planners.rounds import construction_of
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
+from app.releases.rounds import Hypothesis
 from app.services.measuring import measured_all
 from app.services.release_request import parse_release
 from app.services.release_rounds import play
@@ -60,12 +61,10 @@ def honest(public: bool = True) -> tuple[bytes, ...]:
     request = parse_request(parse_release(asked).session())
     opening = Opening(dataset, request, make_plan(dataset, request), None, Pins((), ()))
     session, noise = Session(opening), Noise()
-    mechanism = session.mechanism
-    assert isinstance(mechanism, ReleaseMechanism)
     assert isinstance(session.plan, WorkloadPlan)
     assert session.plan.iterations is not None
     made = measured_all(noise, session.dataset.space, data(), session.purchases())
-    hypothesis = mechanism.hypothesis([], [each.table for each in made])
+    hypothesis = Hypothesis(construction_of(dataset, request, [each.table for each in made]))
     made += play(session.plan.iterations.rounds, hypothesis, session.dataset.space, data(), noise, lambda part: None)
     documents = [
         {"record": "measurement", "session": "e1d2", "sequence": k, "recorded_at": AT, **each.document()}
