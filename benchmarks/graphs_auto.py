@@ -87,8 +87,7 @@ class Auto:
         """What is expected of every pair by now; of edges that were measured, what they say."""
         known = self.session.state
         assert isinstance(known, GraphEvidence)
-        policy = self.session.mechanism._policy(self.session.state)  # type: ignore[attr-defined]
-        return cells_of(policy)
+        return cells_of(known.policy)
 
 
 def cells_of(policy: GraphPolicy) -> FloatArray:

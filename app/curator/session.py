@@ -68,13 +68,8 @@ class Session:
 
     def pin(self, measured: Measured) -> None:
         """Take in what was measured before the first question, in the order of the opening."""
-        self._pinning.pin(self.state, measured)
-
-    @property
-    def _pinning(self) -> Pinning[Any]:
-        """The mechanism, which starts from measurements."""
         assert isinstance(self.mechanism, Pinning)
-        return self.mechanism
+        self.mechanism.pin(self.state, measured)
 
     @property
     def _answering(self) -> AnsweringMechanism[Any]:
@@ -108,7 +103,9 @@ class Session:
 
     def purchases(self) -> Sequence[Purchase[Strategy]]:
         """What is to be measured at the opening, with the price of each."""
-        found = self._pinning.purchases(self.state)
+        if not isinstance(self.mechanism, Pinning):
+            return []
+        found = self.mechanism.purchases(self.state)
         self.plan.holds.minus(total(each.price for each in found))  # refuses to spend more than is held
         return found
 

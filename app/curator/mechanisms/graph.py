@@ -13,6 +13,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from scipy.special import chdtri
@@ -93,11 +94,19 @@ class GraphEvidence(PayingState):
     each measurement of cells, the noises of all numbers that were asked for, and the policy.
     """
 
+    edges: Edges
+    means: GraphMeans
     learnt: Learnt = field(default_factory=Learnt)
+    #: How well everything is known that was measured before the first question: precisions, in cells.
+    pinned: dict[Hashable, float] = field(default_factory=dict)
     noises: list[Noise | BitFlips] = field(default_factory=list)
     #: Of each number that was measured by itself the noises that it was measured with, in that order.
     drawn: dict[Hashable, tuple[Noise, ...]] = field(default_factory=dict)
-    policy: GraphPolicy | None = None
+
+    @cached_property
+    def policy(self) -> GraphPolicy:
+        """What the session pays for, by all that was known at its first question."""
+        return GraphPolicy(self.edges.kind, self.edges.shape, self.means, self.learnt)
 
     def note(self, names: Sequence[Hashable], noise: Noise) -> None:
         """Numbers were measured, each with this noise."""
@@ -128,7 +137,10 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
 
     def start(self) -> GraphEvidence:
         """Nothing is measured yet, and the whole share is left."""
-        return GraphEvidence(self._plan.holds)
+        plan = self._plan
+        return GraphEvidence(
+            plan.holds, self._edges, GraphMeans(plan.mode, plan.max_queries if plan.declared else None)
+        )
 
     def pin(self, state: GraphEvidence, measured: Measured) -> None:
         """Take in what was measured before the first question: by others before the opening, then at the opening, which
@@ -139,39 +151,34 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """
         release = measured.release
         release.strategy.check(self._space)
+        variance = release.variance / self._span**2
+        name: Hashable = release.strategy.tag
         if isinstance(release.strategy, Degrees):
             rows, columns = release.strategy.sides(release.values)
             n, m = self._edges.shape
             sums = ((rows - self._floor * m) / self._span, (columns - self._floor * n) / self._span)
-            state.learnt.degrees.append((*sums, release.variance / self._span**2))
+            state.learnt.degrees.append((*sums, variance))
         elif isinstance(release.strategy, Edges):
             matrix = release.strategy.matrix((release.values - self._floor) / self._span).astype(np.float32)
-            state.learnt.edges.append((matrix, release.variance / self._span**2))
+            state.learnt.edges.append((matrix, variance))
             state.noises.append(release.noise)
         elif isinstance(release.strategy, Asked):
             query = release.strategy.query(self._space)
-            values = self._cells(query, release.values)
-            variance, names = release.variance / self._span**2, self._names(query)
+            values, names = self._cells(query, release.values), self._names(query)
             state.learnt.asked.append((self._learnt(query), names, values, variance))
             state.note(names, release.added)
+            name = tuple(names)
         # Products with weights that were chosen by the data's noise are left to their release.
+        state.pinned[name] = state.pinned.get(name, 0.0) + 1 / variance
         state.left = state.left.minus(measured.price)
 
     def purchases(self, state: GraphEvidence) -> Sequence[Purchase[Strategy]]:
         """What is to be measured at the opening, given what others measured, each with its price."""
-        learnt = state.learnt
-        found: list[Purchase[Strategy]] = []
-        for buy in self._plan.buys:
-            known = [noise for _, _, noise in learnt.degrees]
-            if isinstance(buy.strategy, Edges):
-                known = [noise for _, noise in learnt.edges]
-            elif isinstance(buy.strategy, Asked):
-                name = self._names(buy.strategy.query(self._space))
-                known = [noise for _, names, _, noise in learnt.asked if names == name]
-            bought = buy.noise.variance / self._span**2
-            if sum(1 / noise for noise in known) < 1 / bought:
-                found.append(buy)
-        return found
+        return [
+            buy
+            for buy in self._plan.buys
+            if state.pinned.get(self._name(buy.strategy), 0.0) < 1 / (buy.noise.variance / self._span**2)
+        ]
 
     def admit(self, query: Query) -> None:
         """Refuse a query that is no cut, no rank-one query and none of their kind.
@@ -195,7 +202,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
-        policy, wish, left = self._policy(state), self._wished(wish), state.left
+        policy, wish, left = state.policy, self._wished(wish), state.left
         due: Measure | None
         if wish.within is not None:
             due = self._accurate(state, query, wish)
@@ -228,7 +235,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         if answer.measured is not None:
             self._learn(state, query, answer.measured)
             return
-        self._policy(state).note(query.cuts[0] if len(query.cuts) == 1 else None)
+        state.policy.note(query.cuts[0] if len(query.cuts) == 1 else None)
 
     # ------------------------------------------------------------------ what is known
 
@@ -254,7 +261,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         if query.numbers == 1 and query.cuts and not query.grid_bits:
             (cut,) = query.cuts
             weighed = (1 if cut.both is None else 3) * (cut.left.count + cut.right.count)
-        policy = self._policy(state)
+        policy = state.policy
         # Of many numbers many may be kept, for which room may grow more than once.
         many = (
             0 if query.numbers == 1 else 2 * self._kept_bytes(policy.posterior.kept + min(query.numbers, MOST_LEARNT))
@@ -269,17 +276,13 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         sets = 3 * self._edges.shape[0] if self._edges.kind == "pairs" else sum(self._edges.shape)
         return _PAIR_BYTES * kept**2 + kept * sets // 4
 
-    def _policy(self, state: GraphEvidence) -> GraphPolicy:
-        if state.policy is None:
-            plan = self._plan
-            questions = plan.max_queries if plan.declared else None
-            means = GraphMeans(plan.mode, questions)
-            state.policy = GraphPolicy(self._edges.kind, self._edges.shape, means, state.learnt)
-        return state.policy
-
     def _names(self, query: Query) -> list[Hashable]:
         """What each number of a query is known by: a cut by its sides, so that it is known wherever it was measured."""
         return [part.name for part in query.cuts] or [(query.digest, place) for place in range(query.numbers)]
+
+    def _name(self, strategy: Strategy) -> Hashable:
+        """What a strategy is known by, in whatever words it is."""
+        return tuple(self._names(strategy.query(self._space))) if isinstance(strategy, Asked) else strategy.tag
 
     def _moved(self, query: Query) -> tuple[int, int]:
         """By how much the values of neighbours differ, on the answer grid: in L1, and in the square of L2."""
@@ -327,7 +330,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             PlanInfeasible: where that cannot be paid.
         """
         assert wish.within is not None
-        policy, within = self._policy(state), wish.within
+        policy, within = state.policy, wish.within
         reaches = self._reaches(state, query, wish)
         if self._is_estimable(policy, query):
             # What is bound to lie within the interval that is wished takes no measurement to be told.
@@ -376,7 +379,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
 
     def _learn(self, state: GraphEvidence, query: Query, measured: Measured) -> None:
         release = measured.release.of(Asked)
-        policy, names = self._policy(state), self._names(query)
+        policy, names = state.policy, self._names(query)
         state.left = state.left.minus(measured.price)
         state.note(names, release.added)
         values, variance = self._cells(query, release.values), release.variance / self._span**2
@@ -427,7 +430,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         return Answer(self._grid(values), source, None, accuracy=accuracy, measured=measured)
 
     def _shown(self, state: GraphEvidence, query: Query) -> list[Shown]:
-        policy, names = self._policy(state), self._names(query)
+        policy, names = state.policy, self._names(query)
         if not self._is_modelled(query):
             bounds = np.stack(self._bounds(query), axis=1).tolist()
             return [policy.alone(name, (low, high)) for name, (low, high) in zip(names, bounds, strict=True)]
@@ -443,7 +446,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         measured: Measured | None = None,
     ) -> Estimates:
         """How well shown values are known, in counts; ``measured`` is what was measured for this very answer."""
-        policy = self._policy(state)
+        policy = state.policy
         unbiased = np.array([each.unbiased is not None for each in shown])
         linear = self._told(query, np.array([np.nan if s.unbiased is None else s.unbiased for s in shown]))
         errors = self._span * np.array([np.nan if s.error is None else s.error for s in shown])
@@ -480,7 +483,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         an equal part of what may be missed. Where edges were measured it may be any cut. ``shown`` is what is shown, if
         that is known already, and ``measured`` what was measured for this very answer.
         """
-        policy = self._policy(state)
+        policy = state.policy
         names, variances = self._names(query), self._variances(policy, query)
         found = np.full(len(names), np.inf)
         # Of many numbers most were measured alike.

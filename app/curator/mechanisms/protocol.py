@@ -126,13 +126,7 @@ class Measured:
             if values.dtype != np.int64 or values.ndim != 1 or type(told["standard_error"]) is not int:
                 raise TypeError("what was expected is whole units")
             expected = values, told["standard_error"]
-        released = document["measurement"]
-        release: Measurement[Strategy]
-        if "edges" in released or "degrees" in released or "products" in released or "asked" in released:
-            release = Measurement.read(released)
-        else:
-            release = Measurement.read(released)
-        return cls(release, Amounts.read(document["cost"]), expected)
+        return cls(Measurement.read(document["measurement"]), Amounts.read(document["cost"]), expected)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
