@@ -13,7 +13,7 @@ import numpy as np
 from app.constructions.dumps import Dump
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray
 
@@ -54,7 +54,7 @@ class PublicFacts:
 class MeasuredQuery:
     """A query with its released value (counts) and the bound its noise keeps with probability 1 - beta."""
 
-    query: Query
+    query: LinearQuery
     value: float
     noise_bound: float
 
@@ -108,7 +108,7 @@ class Construction(ABC):
         """About how many bytes a state takes after so many updates."""
 
     @abstractmethod
-    def working_bytes(self, state: Any, query: Query) -> int:
+    def working_bytes(self, state: Any, query: LinearQuery) -> int:
         """The most bytes that answering a query and learning from it use beyond the present state, its growth included.
 
         Whoever plays a round holds so much ready before noise is drawn, so that no update can run out of memory where a
@@ -135,7 +135,7 @@ class Construction(ABC):
         """
         return None
 
-    def admit(self, query: Query) -> None:
+    def admit(self, query: LinearQuery) -> None:
         """Refuse a query outside the class that the construction was promised; unless overridden all are admitted.
 
         Raises:
@@ -143,7 +143,7 @@ class Construction(ABC):
         """
         return
 
-    def has_room(self, state: Any, query: Query) -> bool:
+    def has_room(self, state: Any, query: LinearQuery) -> bool:
         """Whether the state could learn the query, should its answer prove wrong; always unless overridden."""
         return True
 
@@ -156,7 +156,7 @@ class Construction(ABC):
         """The hypothesis before any measurement."""
 
     @abstractmethod
-    def answer(self, state: Any, query: Query) -> float:
+    def answer(self, state: Any, query: LinearQuery) -> float:
         """<f, h> in counts."""
 
     @abstractmethod
@@ -190,7 +190,7 @@ class CellConstruction(Construction):
         """Unless overridden, a number for every cell."""
         return self.space.dense_bytes
 
-    def working_bytes(self, state: Any, query: Query) -> int:
+    def working_bytes(self, state: Any, query: LinearQuery) -> int:
         """Unless overridden, two numbers for every cell."""
         return 2 * self.space.dense_bytes + PARTS_BYTES
 

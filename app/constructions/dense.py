@@ -20,11 +20,11 @@ from app.spaces.queries.linear import (
     CompiledZero,
     outer,
 )
-from app.spaces.query import FullQuery, Index, PartedQuery, Query
+from app.spaces.query import FullQuery, Index, LinearQuery, PartedQuery
 from app.spaces.tensor import DenseTensor, FloatArray, IntArray, LowRankTensor
 
 
-def add_to(query: Query, array: FloatArray, scale: float) -> None:
+def add_to(query: LinearQuery, array: FloatArray, scale: float) -> None:
     """Add ``scale * f`` into a dense array of the space's shape, in place."""
     match query:
         case PartedQuery():
@@ -58,7 +58,7 @@ def add_terms(query: CompiledProduct | CompiledPair, terms: LowRankTensor, scale
         terms.add(-scale, both, both)
 
 
-def levels(query: Query, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
+def levels(query: LinearQuery, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
     """Weights that occur and the hypothesis' mass at each; mass in no level weighs zero."""
     match query:
         case CompiledProduct():
@@ -81,7 +81,7 @@ def levels(query: Query, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArra
             raise _no_cells(query)
 
 
-def scale_exp(query: Query, array: FloatArray, rate: float, top: float) -> None:
+def scale_exp(query: LinearQuery, array: FloatArray, rate: float, top: float) -> None:
     """Multiply every cell of a dense array by ``exp(min(rate * weight - top, 0))``, in place."""
     match query:
         case CompiledProduct():
@@ -101,7 +101,7 @@ def scale_exp(query: Query, array: FloatArray, rate: float, top: float) -> None:
             raise _no_cells(query)
 
 
-def integers(query: Query) -> IntArray:
+def integers(query: LinearQuery) -> IntArray:
     """The weight of every cell, in the space's shape and in units of 2^-grid_bits."""
     match query:
         case CompiledProduct():
@@ -133,7 +133,7 @@ def integers(query: Query) -> IntArray:
             raise _no_cells(query)
 
 
-def matrix_of(query: Query, shape: tuple[int, ...]) -> FloatArray:
+def matrix_of(query: LinearQuery, shape: tuple[int, ...]) -> FloatArray:
     """The weights of every cell as real numbers, in an array of the caller's own."""
     if isinstance(query, FullQuery):
         return query.matrix()
@@ -167,5 +167,5 @@ def _scale_parts(array: FloatArray, parts: Iterable[tuple[Any, FloatArray]], top
             array[part] = values
 
 
-def _no_cells(query: Query) -> TypeError:
+def _no_cells(query: LinearQuery) -> TypeError:
     return TypeError(f"{type(query).__name__} weighs no cells")

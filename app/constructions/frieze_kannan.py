@@ -23,7 +23,7 @@ from app.constructions.dumps import Dump
 from app.constructions.refit import Kept, RefittingConstruction, euclidean
 from app.spaces.partition import Marginal
 from app.spaces.queries.linear import CompiledPair, CompiledProduct
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray, LowRankTensor
 
@@ -74,7 +74,7 @@ class FriezeKannan(RefittingConstruction, MarginalConstruction):
         rows, columns = self.space.shape
         return LowRankTensor((rows, columns), symmetric=self.space.symmetric)
 
-    def answer(self, state: CutState, query: Query) -> float:
+    def answer(self, state: CutState, query: LinearQuery) -> float:
         """<f, h> in counts."""
         return query.inner(state.tensor)
 
@@ -118,7 +118,7 @@ class FriezeKannan(RefittingConstruction, MarginalConstruction):
             change = kept.coefficients
         self._add(state, list(zip(change.tolist(), queries, strict=True)))
 
-    def _inner(self, left: Query, right: Query) -> float:
+    def _inner(self, left: LinearQuery, right: LinearQuery) -> float:
         """<f, g> of two queries."""
         terms = self._no_terms()
         if terms is not None and isinstance(right, CompiledPair | CompiledProduct):
@@ -126,7 +126,7 @@ class FriezeKannan(RefittingConstruction, MarginalConstruction):
             return left.inner(terms)
         return left.inner(DenseTensor(dense.matrix_of(right, self.space.shape)))
 
-    def _add(self, state: CutState, terms: list[tuple[float, Query]]) -> None:
+    def _add(self, state: CutState, terms: list[tuple[float, LinearQuery]]) -> None:
         """Add multiples of queries to the hypothesis."""
         for scale, query in terms:
             if isinstance(state.tensor, LowRankTensor) and isinstance(query, CompiledPair | CompiledProduct):

@@ -39,7 +39,7 @@ from app.constructions import dense
 from app.constructions.base import PARTS_BYTES, CellConstruction, MeasuredQuery, PublicFacts, Step, certified
 from app.constructions.dumps import Dump
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery
 from app.spaces.space import Space
 from app.spaces.tensor import Array, FloatArray, IntArray
 
@@ -59,7 +59,7 @@ MOVES = 2
 APPROACH = 30
 
 
-def cell_weights(space: Space, query: Query) -> tuple[IntArray, int]:
+def cell_weights(space: Space, query: LinearQuery) -> tuple[IntArray, int]:
     """A query's weights over the universe (of an undirected graph the pairs i < j) as integers, and their bits."""
     weights = dense.integers(query)
     flat = weights[np.triu_indices(space.shape[0], 1)] if space.symmetric else weights.reshape(-1)
@@ -99,7 +99,7 @@ class _MedianBase(CellConstruction):
         """Cells, the slack cell included."""
         return self.space.size + (1 if self.facts.padded else 0)
 
-    def admit(self, query: Query) -> None:
+    def admit(self, query: LinearQuery) -> None:
         """Refuse a negative weight where none was promised.
 
         Raises:
@@ -210,7 +210,7 @@ class Median(_MedianBase):
             return 0
         return round(2 ** self.size(self.progress)) * (4 * self.dimension + 32)
 
-    def working_bytes(self, state: DatabasesState, query: Query) -> int:
+    def working_bytes(self, state: DatabasesState, query: LinearQuery) -> int:
         """A copy of the members that stay, and some numbers for each member."""
         return int(state.members.nbytes + 64 * state.members.shape[1]) + PARTS_BYTES
 
@@ -218,7 +218,7 @@ class Median(_MedianBase):
         """All databases of m records."""
         return DatabasesState(compositions(self.records(self.progress), self.dimension))
 
-    def _totals(self, state: DatabasesState, query: Query) -> tuple[IntArray, int]:
+    def _totals(self, state: DatabasesState, query: LinearQuery) -> tuple[IntArray, int]:
         """f(D) of every member, exact in units of 2^-bits."""
         weights, bits = cell_weights(self.space, query)
         totals = np.zeros(state.members.shape[1], dtype=np.int64)
@@ -230,7 +230,7 @@ class Median(_MedianBase):
         """Counts of a unit of a member's answer: ``(n/m) 2^-bits``."""
         return math.ldexp(self.mass / self.records(self.progress), -bits)
 
-    def answer(self, state: DatabasesState, query: Query) -> float:
+    def answer(self, state: DatabasesState, query: LinearQuery) -> float:
         """The median of the members' answers, in counts."""
         totals, bits = self._totals(state, query)
         return twice_median(totals) / 2 * self._scale(bits)
@@ -341,7 +341,7 @@ class SampledMedian(_MedianBase):
         """Points and cuts."""
         return 8 * POINTS * (self.dimension + 2 * updates) + 8 * self.dimension * updates
 
-    def working_bytes(self, state: SampleState, query: Query) -> int:
+    def working_bytes(self, state: SampleState, query: LinearQuery) -> int:
         """Copies of the points, and for each point and cut what a step works out."""
         cuts = len(state.cuts) + 1
         return 8 * (POINTS * (4 * self.dimension + 12 * cuts) + 4 * cuts * self.dimension) + PARTS_BYTES
@@ -353,13 +353,13 @@ class SampledMedian(_MedianBase):
         edges = np.concatenate([np.zeros((POINTS, 1)), ends, np.ones((POINTS, 1))], axis=1)
         return SampleState(np.diff(edges, axis=1) * self.mass)
 
-    def _weights(self, query: Query) -> FloatArray:
+    def _weights(self, query: LinearQuery) -> FloatArray:
         integers, bits = cell_weights(self.space, query)
         weights = np.zeros(self.dimension)
         weights[: self.space.size] = np.ldexp(integers.astype(np.float64), -bits)
         return weights
 
-    def answer(self, state: SampleState, query: Query) -> float:
+    def answer(self, state: SampleState, query: LinearQuery) -> float:
         """The median of the points' answers, in counts."""
         return _median(inner(state.points, self._weights(query)))
 

@@ -29,7 +29,7 @@ from app.constructions.mirror.schatten import SchattenForm
 from app.constructions.refit import Kept, RefittingConstruction, euclidean
 from app.geometry.norms import Norm
 from app.geometry.projections import first_rate, solve
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray
 
@@ -71,10 +71,10 @@ class MirrorDescent(RefittingConstruction):
     def _measurements(self, state: MirrorState) -> int:
         return len(state.kept.measurements)
 
-    def working_bytes(self, state: MirrorState, query: Query) -> int:
+    def working_bytes(self, state: MirrorState, query: LinearQuery) -> int:
         return self.form.working_bytes(state.form, query) + self.system_bytes(state)
 
-    def admit(self, query: Query) -> None:
+    def admit(self, query: LinearQuery) -> None:
         if self.zeta is not None:
             check_zeta(self.form.zeta(query), self.zeta)
 
@@ -82,7 +82,7 @@ class MirrorDescent(RefittingConstruction):
         """The zero hypothesis."""
         return MirrorState(self.form.start(), Kept())
 
-    def answer(self, state: MirrorState, query: Query) -> float:
+    def answer(self, state: MirrorState, query: LinearQuery) -> float:
         return self.form.answer(state.form, query)
 
     @property

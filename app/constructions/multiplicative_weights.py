@@ -27,7 +27,7 @@ from app.constructions.refit import ENTROPIC_WORK, RefittingConstruction, dump_m
 from app.geometry.potentials import reach, tilted_line
 from app.geometry.projections import first_rate, solve
 from app.spaces.partition import Marginal
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray
 
@@ -70,7 +70,7 @@ class MultiplicativeWeights(RefittingConstruction, MarginalConstruction):
     class_rate: bool = True
     zeta: float | None = None
 
-    def admit(self, query: Query) -> None:
+    def admit(self, query: LinearQuery) -> None:
         if self.zeta is not None:
             check_zeta(self._zeta(query), self.zeta)
 
@@ -96,7 +96,7 @@ class MultiplicativeWeights(RefittingConstruction, MarginalConstruction):
             np.fill_diagonal(array, 0.0)
         return WeightsState(DenseTensor(array), each if self.facts.padded else 0.0)
 
-    def answer(self, state: WeightsState, query: Query) -> float:
+    def answer(self, state: WeightsState, query: LinearQuery) -> float:
         """<f, h> in counts."""
         return query.inner(state.tensor)
 
@@ -194,7 +194,7 @@ class MultiplicativeWeights(RefittingConstruction, MarginalConstruction):
         """``alpha/(2n)``, the rate of GRU11's algorithm 5; or JT12's ``mu alpha/zeta^2`` at the largest zeta."""
         return progress / (2 * self.mass) if self.class_rate else progress / (self.mass * self._largest_zeta**2)
 
-    def _rate(self, progress: float, query: Query) -> float:
+    def _rate(self, progress: float, query: LinearQuery) -> float:
         """The length of a step of the papers along a query."""
         if self.class_rate:
             return self.step_size(progress)
@@ -206,7 +206,7 @@ class MultiplicativeWeights(RefittingConstruction, MarginalConstruction):
         """Weights reach from -1 to 1 unless less was promised."""
         return 1.0 if self.zeta is None else min(self.zeta, 1.0)
 
-    def _zeta(self, query: Query) -> float:
+    def _zeta(self, query: LinearQuery) -> float:
         """Half of the weights' spread: on the simplex a constant shift of the weights changes nothing."""
         low, high = query.range
         if self.facts.padded:

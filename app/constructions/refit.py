@@ -29,7 +29,7 @@ from app.constructions.base import CellConstruction, MeasuredQuery, Step, simple
 from app.constructions.dumps import Dump
 from app.geometry.norms import FloatArray, pieces
 from app.spaces.queries.registry import from_canonical
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery, linear
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor
 
@@ -63,7 +63,7 @@ class RefittingConstruction(CellConstruction):
     def most_updates(self) -> int | None:
         return max(1, self.refit_work // self.space.cells) if self.step == "refit" else None
 
-    def working_bytes(self, state: Any, query: Query) -> int:
+    def working_bytes(self, state: Any, query: LinearQuery) -> int:
         return super().working_bytes(state, query) + self.system_bytes(state)
 
     def system_bytes(self, state: Any) -> int:
@@ -86,7 +86,7 @@ def dump_measurements(measurements: list[MeasuredQuery]) -> Dump:
 def load_measurements(space: Space, dump: Dump) -> list[MeasuredQuery]:
     """The measurements of a dump, their queries compiled anew."""
     blobs = {name: array.tobytes() for name, array in dump.part("weights").arrays.items()}
-    queries = [from_canonical(space, form, blobs) for form in dump.words["queries"]]
+    queries = [linear(from_canonical(space, form, blobs)) for form in dump.words["queries"]]
     values = dump.arrays["numbers"].tolist()
     return [MeasuredQuery(query, value, bound) for query, (value, bound) in zip(queries, values, strict=True)]
 
@@ -99,7 +99,7 @@ class Kept:
     gram: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     coefficients: FloatArray = field(default_factory=lambda: np.zeros(0))
 
-    def keep(self, measurement: MeasuredQuery, inner: Callable[[Query, Query], float]) -> None:
+    def keep(self, measurement: MeasuredQuery, inner: Callable[[LinearQuery, LinearQuery], float]) -> None:
         """Add a measurement; ``inner`` is <f, g> of two queries."""
         self.measurements.append(measurement)
         row = np.array([inner(known.query, measurement.query) for known in self.measurements])
@@ -196,12 +196,12 @@ def entropic(measurements: list[MeasuredQuery], tensor: DenseTensor, slack: floa
     return slack
 
 
-def _answers(queries: list[Query], tensor: DenseTensor) -> FloatArray:
+def _answers(queries: list[LinearQuery], tensor: DenseTensor) -> FloatArray:
     return np.array([query.inner(tensor) for query in queries])
 
 
 def _covariances(
-    queries: list[Query], tensor: DenseTensor, answers: FloatArray, mass: float, weighted: FloatArray
+    queries: list[LinearQuery], tensor: DenseTensor, answers: FloatArray, mass: float, weighted: FloatArray
 ) -> FloatArray:
     """``sum_x h(x) f_i(x) f_j(x) - a_i a_j / mass``: the derivative of answers by tilts.
 

@@ -50,7 +50,7 @@ from app.geometry.potentials import tilted_line
 from app.geometry.projections import solve
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.elements import CompiledElements
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray
 
@@ -158,11 +158,11 @@ class SparseWeights(Construction):
         """About what the elements of so many updates take."""
         return ELEMENT_BYTES * self.sparsity * updates
 
-    def working_bytes(self, state: SlotsState, query: Query) -> int:
+    def working_bytes(self, state: SlotsState, query: LinearQuery) -> int:
         """The slots' masses while they grow, and some numbers for each."""
         return ELEMENT_BYTES * (len(state.slot_of) + 2 * self.sparsity) + PARTS_BYTES
 
-    def admit(self, query: Query) -> None:
+    def admit(self, query: LinearQuery) -> None:
         """Refuse a query of more elements than the session was opened for.
 
         Raises:
@@ -174,7 +174,7 @@ class SparseWeights(Construction):
                 f"something, and {len(query.elements)} do"
             )
 
-    def has_room(self, state: SlotsState, query: Query) -> bool:
+    def has_room(self, state: SlotsState, query: LinearQuery) -> bool:
         """Whether there are slots for the query's new elements."""
         if not isinstance(query, CompiledElements):
             return True
@@ -185,7 +185,7 @@ class SparseWeights(Construction):
         slots = slots_needed(self.sparsity, self.progress / self.mass, self.factor)
         return SlotsState(slots, self.mass / slots)
 
-    def answer(self, state: SlotsState, query: Query) -> float:
+    def answer(self, state: SlotsState, query: LinearQuery) -> float:
         """<f, h> in counts."""
         if not isinstance(query, CompiledElements):
             return 0.0

@@ -28,11 +28,11 @@ Blobs = Mapping[str, bytes]
 
 
 class Query(ABC):
-    """A linear query ``f`` with ``|f| <= 1`` on a space: ``<f, x>``, for data ``x`` with neighbours in L1.
+    """What is asked of data: one number or several, in an order, with labels.
 
-    Most ask for one number. Marginals (:mod:`app.spaces.queries.marginal`) and the blocks of graphs
-    (:mod:`app.spaces.queries.blocks`) ask for many, of which a unit of the data moves one: they have no single inner
-    product, and what is said of weights holds of those of all their numbers together.
+    Where one is a sum of the data with weights ``|f| <= 1`` on a space, neighbours in L1 move it by as much as they
+    differ. Of many numbers (:mod:`app.spaces.queries.marginal`, :mod:`app.spaces.queries.blocks`) a unit of the data
+    moves one, and what is said of weights holds of those of all of them together.
     """
 
     #: How many numbers are asked for.
@@ -44,7 +44,7 @@ class Query(ABC):
     #: The bits of the grid that its answers live on, where that is not the space's own.
     answer_bits: int | None = None
 
-    #: Weights are integers in units of 2^-grid_bits.
+    #: Exact sums are integers in units of 2^-grid_bits of the data's own unit.
     grid_bits: int
     #: Largest distance between an asked weight and the compiled one; times the data's mass it bounds the
     #: error that rounding can make.
@@ -53,26 +53,23 @@ class Query(ABC):
     #: Whether every weight is known to be zero, so that the answer is 0 whatever the data.
     is_zero: bool = False
 
-    @abstractmethod
     def exact(self, data: PrivateTensor) -> int | IntArray:
-        """<f, x> for integer data, in units of 2^-grid_bits of the data's own unit. Exact.
+        """The exact sums over integer data: an ``int`` where one number is asked for, else a flat array of as many as
+        there are.
 
-        An ``int`` where one number is asked for, else a flat array of as many as there are.
+        Raises:
+            TypeError: for what is no sum.
         """
-
-    @abstractmethod
-    def inner(self, hypothesis: Tensor) -> float:
-        """<f, h> in the hypothesis' units."""
+        raise TypeError(f"{type(self).__name__} is no sum of counts")
 
     @property
-    @abstractmethod
     def range(self) -> tuple[float, float]:
-        """Smallest and largest weight over the universe."""
+        """Smallest and largest weight over the universe.
 
-    @property
-    @abstractmethod
-    def norm2sq(self) -> float:
-        """Sum of squared weights over the universe."""
+        Raises:
+            TypeError: for what has none.
+        """
+        raise TypeError(f"{type(self).__name__} has no weights")
 
     @lazy
     @abstractmethod
@@ -146,7 +143,34 @@ class Query(ABC):
         return values
 
 
-class PartedQuery(Query):
+class LinearQuery(Query):
+    """One number, ``<f, x>`` for weights ``f`` and data ``x``."""
+
+    @abstractmethod
+    def exact(self, data: PrivateTensor) -> int:
+        """``<f, x>`` for integer data. Exact."""
+
+    @abstractmethod
+    def inner(self, hypothesis: Tensor) -> float:
+        """``<f, h>`` in the hypothesis' units."""
+
+    @property
+    @abstractmethod
+    def range(self) -> tuple[float, float]: ...
+
+    @property
+    @abstractmethod
+    def norm2sq(self) -> float:
+        """Sum of squared weights over the universe."""
+
+
+def linear(query: Query) -> LinearQuery:
+    """A query that is known to be linear, as all are that a construction answers."""
+    assert isinstance(query, LinearQuery)
+    return query
+
+
+class PartedQuery(LinearQuery):
     """A query that tells its weights a part at a time: work on an array needs no second one of its size."""
 
     @abstractmethod

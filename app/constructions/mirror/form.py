@@ -16,12 +16,12 @@ from app.constructions.dumps import Dump
 from app.geometry.norms import conjugate, vector_norm
 from app.geometry.potentials import Line
 from app.spaces.queries.linear import CompiledProduct, CompiledSparse
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery
 from app.spaces.space import Space
 from app.spaces.tensor import Axis, FloatArray
 
 #: psi = sum of coefficient times query, added to a hypothesis.
-Terms = Sequence[tuple[float, Query]]
+Terms = Sequence[tuple[float, LinearQuery]]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Form(ABC):
     def nbytes(self, updates: int) -> int:
         """About how many bytes a state takes after so many updates."""
 
-    def working_bytes(self, state: Any, query: Query) -> int:
+    def working_bytes(self, state: Any, query: LinearQuery) -> int:
         """See :meth:`app.constructions.base.Construction.working_bytes`."""
         return 2 * self.space.dense_bytes + PARTS_BYTES
 
@@ -73,22 +73,22 @@ class Form(ABC):
         """What :meth:`dump` wrote."""
 
     @abstractmethod
-    def answer(self, state: Any, query: Query) -> float:
+    def answer(self, state: Any, query: LinearQuery) -> float:
         """<f, h> in counts."""
 
     @abstractmethod
-    def inner(self, left: Query, right: Query) -> float:
+    def inner(self, left: LinearQuery, right: LinearQuery) -> float:
         """<f, g> of two queries, as the form sees them."""
 
     @abstractmethod
-    def zeta(self, query: Query) -> float:
+    def zeta(self, query: LinearQuery) -> float:
         """The query's dual norm."""
 
     @abstractmethod
     def largest_zeta(self) -> float:
         """An upper bound on the dual norm of every query with weights in [-1, 1]."""
 
-    def approximate(self, state: Any, query: Query, room: float) -> float:
+    def approximate(self, state: Any, query: LinearQuery, room: float) -> float:
         """Choose what is learnt for a query: itself (always, unless overridden), or what is near it and cheaper.
 
         Returns:
@@ -98,7 +98,7 @@ class Form(ABC):
         return 0.0
 
     @abstractmethod
-    def path(self, state: Any, query: Query, scale: float) -> Path:
+    def path(self, state: Any, query: LinearQuery, scale: float) -> Path:
         """The line along a query; ``scale`` is the order of its rates, for a state that is still zero."""
 
     @abstractmethod
@@ -131,7 +131,7 @@ def _block(axes: Sequence[Axis | None], shape: tuple[int, ...]) -> tuple[tuple[A
     return tuple(parts), weights
 
 
-def touched(query: Query, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], FloatArray]:
+def touched(query: LinearQuery, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], FloatArray]:
     """An index of the cells that may weigh something, and weights that broadcast over them.
 
     Of an undirected graph both halves of the symmetric matrix are selected. Cells that lists name are copied when
@@ -153,7 +153,7 @@ def touched(query: Query, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], Floa
     return (slice(None),) * len(shape), matrix_of(query, shape)
 
 
-def lp_norm(query: Query, q: float, shape: tuple[int, ...], copies: int) -> float:
+def lp_norm(query: LinearQuery, q: float, shape: tuple[int, ...], copies: int) -> float:
     """``(sum |f_i|^q)^(1/q)`` over the universe."""
     if isinstance(query, CompiledProduct):
         norm = 1.0

@@ -13,7 +13,7 @@ from app.geometry.norms import Side, row_norms, vector_norm
 from app.geometry.potentials import group_line, link_magnitudes
 from app.geometry.projections import magnitudes_onto_ball
 from app.spaces.queries.linear import CompiledProduct
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery
 from app.spaces.tensor import DenseTensor, FloatArray
 
 
@@ -65,14 +65,14 @@ class GroupForm(Form):
         self._show(state)
         return state
 
-    def answer(self, state: GroupState, query: Query) -> float:
+    def answer(self, state: GroupState, query: LinearQuery) -> float:
         return query.inner(state.tensor)
 
-    def inner(self, left: Query, right: Query) -> float:
+    def inner(self, left: LinearQuery, right: LinearQuery) -> float:
         # Over both halves <F/2, G/2> is half of the sum over pairs.
         return self._half * left.inner(DenseTensor(dense.matrix_of(right, self.space.shape)))
 
-    def zeta(self, query: Query) -> float:
+    def zeta(self, query: LinearQuery) -> float:
         if isinstance(query, CompiledProduct):
             return _factor_norms(query, self.side, self.space.shape, self.q)
         return self._half * vector_norm(row_norms(dense.matrix_of(query, self.space.shape), self.side), self.q)
@@ -81,7 +81,7 @@ class GroupForm(Form):
         across = self.space.shape[1 if self.side == "rows" else 0]
         return float(self._half * across**0.5 * self.count() ** (1 / self.q))
 
-    def path(self, state: GroupState, query: Query, scale: float) -> Path:
+    def path(self, state: GroupState, query: LinearQuery, scale: float) -> Path:
         products, lengths = self._rows(state, query)
         touched = lengths > 0
         squares = state.norms[touched] ** 2
@@ -89,7 +89,7 @@ class GroupForm(Form):
         line = group_line(squares, products[touched], lengths[touched], others**self.q, self.p)
         return Path(line, query)
 
-    def _rows(self, state: GroupState, query: Query) -> tuple[FloatArray, FloatArray]:
+    def _rows(self, state: GroupState, query: LinearQuery) -> tuple[FloatArray, FloatArray]:
         """``<f_i, theta_i>`` and ``||f_i||^2`` of every row i."""
         theta = state.theta if self.side == "rows" else state.theta.T
         if isinstance(query, CompiledProduct):

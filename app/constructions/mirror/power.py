@@ -14,7 +14,7 @@ from app.constructions.mirror.form import Form, Path, Terms, lp_norm, touched
 from app.geometry.norms import pieces
 from app.geometry.potentials import largest_moved, power_line
 from app.geometry.projections import confine
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery
 from app.spaces.tensor import DenseTensor, FloatArray
 
 #: What a difference leaves of a sum is computed anew where it is a smaller part than this.
@@ -82,19 +82,19 @@ class PowerForm(Form):
             return 0.0
         return float((self.p - 1) / 2 * state.unit * state.total ** ((2 - self.q) / self.q))
 
-    def answer(self, state: PowerState, query: Query) -> float:
+    def answer(self, state: PowerState, query: LinearQuery) -> float:
         return self._factor(state) * query.inner(state.powers)
 
-    def inner(self, left: Query, right: Query) -> float:
+    def inner(self, left: LinearQuery, right: LinearQuery) -> float:
         return left.inner(DenseTensor(dense.matrix_of(right, self.space.shape)))
 
-    def zeta(self, query: Query) -> float:
+    def zeta(self, query: LinearQuery) -> float:
         return lp_norm(query, self.q, self.space.shape, self.copies)
 
     def largest_zeta(self) -> float:
         return float(self.space.size ** (1 / self.q))
 
-    def path(self, state: PowerState, query: Query, scale: float) -> Path:
+    def path(self, state: PowerState, query: LinearQuery, scale: float) -> Path:
         if state.total == 0.0:
             state.unit = scale
         index, weights = touched(query, self.space.shape)

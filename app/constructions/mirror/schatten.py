@@ -17,7 +17,7 @@ from app.geometry.potentials import SpectralLine, link_magnitudes
 from app.geometry.projections import magnitudes_onto_ball
 from app.geometry.spectral import NEGLIGIBLE, Basis, Factors, factors, padded, split
 from app.spaces.queries.linear import CompiledDense, CompiledPair, CompiledProduct, CompiledSparse
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery
 from app.spaces.tensor import Array, Axes, Axis, DenseTensor, IntArray
 
 #: A query that is no product is learnt as rank-one terms where there are at most so many, as a part of the smaller
@@ -102,7 +102,7 @@ class SchattenForm(Form):
     """
 
     #: Factors of the queries in use: they are asked for several times an update.
-    _known: WeakKeyDictionary[Query, Factors | None] = field(
+    _known: WeakKeyDictionary[LinearQuery, Factors | None] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
 
@@ -110,7 +110,7 @@ class SchattenForm(Form):
         # Whatever was learnt so far, the next queries may have any rank.
         return 2 * self.space.dense_bytes
 
-    def working_bytes(self, state: SchattenState, query: Query) -> int:
+    def working_bytes(self, state: SchattenState, query: LinearQuery) -> int:
         known = self._factors(query)
         if isinstance(state.tensor, DenseTensor) or known is None or self._is_full(state.tensor, known.rank):
             return _DECOMPOSED * self.space.dense_bytes + PARTS_BYTES
@@ -144,10 +144,10 @@ class SchattenForm(Form):
         left, right = Basis.of(arrays["left"]), Basis.of(arrays["right"])
         return SchattenState(arrays["theta"], CoreTensor(left, right, arrays["core"]))
 
-    def answer(self, state: SchattenState, query: Query) -> float:
+    def answer(self, state: SchattenState, query: LinearQuery) -> float:
         return query.inner(state.tensor)
 
-    def _factors(self, query: Query) -> Factors | None:
+    def _factors(self, query: LinearQuery) -> Factors | None:
         """What the form learns of a query, as rank-one terms; None where there are too many."""
         if isinstance(query, CompiledProduct):
             left, right = (
@@ -163,7 +163,7 @@ class SchattenForm(Form):
             self._known[query] = self._found(query)
         return self._known[query]
 
-    def _found(self, query: Query) -> Factors | None:
+    def _found(self, query: LinearQuery) -> Factors | None:
         most = int(_FEW * min(self.space.shape))
         if not isinstance(query, CompiledSparse):
             unit = self._half * 2.0**-query.grid_bits
@@ -181,7 +181,7 @@ class SchattenForm(Form):
         entries[across[0][across[1]], along[1]] = weights
         return Factors(entries, units) if swapped else Factors(units, entries)
 
-    def _matrix(self, query: Query) -> FloatArray:
+    def _matrix(self, query: LinearQuery) -> FloatArray:
         """The query as the form sees it, whole."""
         if isinstance(query, CompiledProduct | CompiledPair):
             known = self._factors(query)
@@ -191,7 +191,7 @@ class SchattenForm(Form):
         matrix *= self._half
         return matrix
 
-    def approximate(self, state: SchattenState, query: Query, room: float) -> float:
+    def approximate(self, state: SchattenState, query: LinearQuery, room: float) -> float:
         tensor, known = state.tensor, self._factors(query)
         if isinstance(tensor, DenseTensor) or known is None or self._is_full(tensor, known.rank):
             return 0.0
@@ -206,13 +206,13 @@ class SchattenForm(Form):
         self._as_matrices(state)
         return 0.0
 
-    def inner(self, left: Query, right: Query) -> float:
+    def inner(self, left: LinearQuery, right: LinearQuery) -> float:
         mine, other = self._factors(left), self._factors(right)
         if mine is None or other is None:
             return float(np.vdot(self._matrix(left), self._matrix(right)))
         return float(np.vdot(mine.left.T @ other.left, mine.right.T @ other.right))
 
-    def zeta(self, query: Query) -> float:
+    def zeta(self, query: LinearQuery) -> float:
         if isinstance(query, CompiledProduct):
             return lp_norm(query, 2, self.space.shape, 1)
         known = self._factors(query)
@@ -246,7 +246,7 @@ class SchattenForm(Form):
         theta = CoreTensor(tensor.left, tensor.right, state.theta)
         state.theta, state.tensor = theta.dense(), DenseTensor(tensor.dense())
 
-    def _direction(self, state: SchattenState, query: Query) -> FloatArray:
+    def _direction(self, state: SchattenState, query: LinearQuery) -> FloatArray:
         """The query beside theta, in the bases (which theta and the hypothesis then share) or as a matrix."""
         tensor = state.tensor
         if isinstance(tensor, CoreTensor):
@@ -259,7 +259,7 @@ class SchattenForm(Form):
             self._as_matrices(state)
         return self._matrix(query)
 
-    def path(self, state: SchattenState, query: Query, scale: float) -> Path:
+    def path(self, state: SchattenState, query: LinearQuery, scale: float) -> Path:
         direction = self._direction(state, query)
         line = SpectralLine(state.theta, direction, self.p)
         return Path(line, (line, direction))

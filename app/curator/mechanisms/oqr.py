@@ -26,7 +26,7 @@ from app.curator.mechanisms.protocol import (
 )
 from app.curator.opening import Opening
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import Query
+from app.spaces.query import Query, linear
 
 
 @dataclass(eq=False)
@@ -60,7 +60,7 @@ class OnlineQueryResponse(PlannedMechanism[Learnt], Hypothetical[Learnt]):
                 "the session's construction answers one sum at a time: ask for many of a session whose mechanism is "
                 "evidence, gaussian, laplace or histogram"
             )
-        self.construction.admit(query)
+        self.construction.admit(linear(query))
 
     def decide(self, state: Learnt, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Test:
         """A test; but nothing asked is nothing, and after the last update of a guaranteed plan the hypothesis is within
@@ -82,7 +82,7 @@ class OnlineQueryResponse(PlannedMechanism[Learnt], Hypothetical[Learnt]):
                     max_updates=self._plan.max_updates,
                 )
             return Answer(self.own(state, query), "hypothesis", bound)
-        if not self.construction.has_room(state.hypothesis, query):
+        if not self.construction.has_room(state.hypothesis, linear(query)):
             raise UpdatesExhausted(
                 "the hypothesis has no room to learn this query, which happens with a probability below beta: open "
                 "another session, or ask with unverified",
@@ -103,11 +103,11 @@ class OnlineQueryResponse(PlannedMechanism[Learnt], Hypothetical[Learnt]):
         if answer.source == "measurement":
             (value,) = answer.units
             released = math.ldexp(int(value), -self._plan.answer_bits)
-            self.construction.update(state.hypothesis, MeasuredQuery(query, released, self._plan.noise_bound))
+            self.construction.update(state.hypothesis, MeasuredQuery(linear(query), released, self._plan.noise_bound))
 
     def own(self, state: Learnt, query: Query) -> Units:
         """The hypothesis' own value, held within what a round can be played at."""
-        value = self.construction.answer(state.hypothesis, query)
+        value = self.construction.answer(state.hypothesis, linear(query))
         held = min(max(value, -self._farthest), self._farthest)
         return np.array([round(math.ldexp(held, self._plan.answer_bits))], np.int64)
 
@@ -117,7 +117,7 @@ class OnlineQueryResponse(PlannedMechanism[Learnt], Hypothetical[Learnt]):
 
     def working_bytes(self, state: Learnt, query: Query) -> int:
         """The construction's."""
-        return self.construction.working_bytes(state.hypothesis, query)
+        return self.construction.working_bytes(state.hypothesis, linear(query))
 
     def accuracy(self, state: Learnt, query: Query, units: Units, wish: Wish) -> None:
         """Nothing is known of a value but its bound."""

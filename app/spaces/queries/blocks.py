@@ -35,7 +35,6 @@ from app.spaces.tensor import (
     IntArray,
     PrivateTensor,
     SparseTensor,
-    Tensor,
     index_set,
     listed_members,
 )
@@ -209,9 +208,6 @@ class CompiledBlocks(Query):
             same = left[rows, None] == right
             np.add.at(totals, left[rows], np.add.reduce(array[rows], axis=1, where=same, dtype=np.int64))
         return totals
-
-    def inner(self, hypothesis: Tensor) -> float:
-        raise TypeError("blocks are no single sum")
 
     @property
     def range(self) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from app.spaces.queries.forms import Form, Whole
 from app.spaces.queries.request import Request, does_not_fit
 from app.spaces.query import Query
 from app.spaces.space import Space
-from app.spaces.tensor import IntArray, PrivateTensor, Tensor
+from app.spaces.tensor import IntArray, PrivateTensor
 
 #: What the sides of a graph are called that nodes are counted on: as ends of edges, and as units of privacy.
 _SIDES = (("left", "out", "source"), ("right", "in", "target"))
@@ -101,9 +101,10 @@ class CompiledDegrees(Query):
     nodes: int
     symmetric: bool = False
 
+    only = "degrees are answered by sessions whose mechanism is evidence: open one"
+
     grid_bits = 0
     rounding = 0.0
-    only = "degrees are answered by sessions whose mechanism is evidence: open one"
 
     @property
     def numbers(self) -> int:  # type: ignore[override]
@@ -145,17 +146,6 @@ class CompiledDegrees(Query):
         nodes move it by at most k sqrt 2, as they do where all of them leave one bin for the same other one.
         """
         return 2 * self.moved(gamma, unit_side) ** 2
-
-    def inner(self, hypothesis: Tensor) -> float:
-        raise TypeError("degrees are no sum with weights")
-
-    @property
-    def range(self) -> tuple[float, float]:
-        raise TypeError("degrees have no weights")
-
-    @property
-    def norm2sq(self) -> float:
-        raise TypeError("degrees have no weights")
 
     @lazy
     def canonical(self) -> dict[str, Any]:

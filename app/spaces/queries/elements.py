@@ -19,7 +19,7 @@ from app.spaces.queries.forms import Form, Integers, Whole
 from app.spaces.queries.linear import CompiledZero
 from app.spaces.queries.request import Request, Weight, does_not_fit
 from app.spaces.queries.weights import check_weights
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery, Query
 from app.spaces.rounding import on_grid
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray, IntArray, Tensor
@@ -66,7 +66,7 @@ class _ElementsForm(Form):
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledElements(Query):
+class CompiledElements(LinearQuery):
     """Weights of distinct elements, ascending by code points (which is the order of their UTF-8 bytes).
 
     Hypotheses are asked for the elements' counts as others are for cells'; there is no dense form of either.

@@ -19,7 +19,7 @@ import orjson
 
 from app.spaces.cuts import CutQuestion
 from app.spaces.lazy import lazy
-from app.spaces.query import FullQuery, Index, PartedQuery, Query
+from app.spaces.query import FullQuery, Index, LinearQuery, PartedQuery
 from app.spaces.questions import Local, Product, Question
 from app.spaces.tensor import BLOCK, Array, Axis, DenseTensor, FloatArray, IntArray, PrivateTensor, Tensor
 
@@ -244,7 +244,7 @@ class CompiledPair(FullQuery):
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledSparse(Query):
+class CompiledSparse(LinearQuery):
     """Weights of a few cells, by sorted row-major position; of an undirected graph the position with i < j."""
 
     positions: IntArray
@@ -417,7 +417,7 @@ def ranges_of(selection: Array) -> list[int]:
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledZero(Query):
+class CompiledZero(LinearQuery):
     """Every weight is zero: the answer is 0 whatever the data, and asking tells nothing.
 
     Weights that were asked may still have been too small for the grid: ``rounding`` bounds those.

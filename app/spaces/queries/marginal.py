@@ -29,7 +29,7 @@ from app.spaces.questions import Cells, Groups, Question, check_told
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
-from app.spaces.tensor import Array, Axis, IntArray, Members, PrivateTensor, Tensor, count_of, index_set, listed_members
+from app.spaces.tensor import Array, Axis, IntArray, Members, PrivateTensor, count_of, index_set, listed_members
 from app.spaces.values import Label, Values
 
 #: Attributes, ascending, and for each combination of their values whether it is selected.
@@ -184,22 +184,9 @@ class CompiledMarginal(Query):
                 counts = counts[(slice(None),) * place + (index,)].sum(axis=place, dtype=np.int64)
         return np.array(counts, dtype=np.int64).reshape(-1)
 
-    def inner(self, hypothesis: Tensor) -> float:
-        raise TypeError("a marginal is no single sum")
-
     @property
     def range(self) -> tuple[float, float]:
         return 0.0, 1.0
-
-    @lazy
-    def norm2sq(self) -> float:
-        """Each cell of the universe that is counted weighs one in one of the numbers."""
-        counted = dict(enumerate(self.universe))
-        counted |= {axis: len(cells.kept) for axis, cells in zip(self.axes, self.cells, strict=True)}
-        counted |= {axis: Axis(self.universe[axis], index).count for axis, index in self.where}
-        if self.among is not None:
-            counted |= dict.fromkeys(self.among[0], 1) | {-1: int(np.count_nonzero(self.among[1]))}
-        return math.prod(map(float, counted.values()))
 
     @lazy
     def question(self) -> Question:

@@ -33,7 +33,7 @@ from app.spaces.query import Query
 from app.spaces.questions import Groups, Local, Question
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
-from app.spaces.tensor import Array, IntArray, Members, PrivateTensor, Tensor
+from app.spaces.tensor import Array, IntArray, Members
 
 #: Answers are whole multiples of a power of two that many bits below the largest that there can be.
 _BITS = 50
@@ -198,20 +198,6 @@ class CompiledStatistic(Query):
     @property
     def only(self) -> str:  # type: ignore[override]
         return f"a {self.kind} is answered by sessions whose mechanism is evidence or histogram: open one"
-
-    def exact(self, data: PrivateTensor) -> int | IntArray:
-        raise TypeError("a statistic is no sum of counts")
-
-    def inner(self, hypothesis: Tensor) -> float:
-        raise TypeError("a statistic is no sum of counts")
-
-    @property
-    def range(self) -> tuple[float, float]:
-        raise TypeError("a statistic has no weights")
-
-    @property
-    def norm2sq(self) -> float:
-        raise TypeError("a statistic has no weights")
 
     @property
     def counts(self) -> Query:
