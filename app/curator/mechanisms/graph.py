@@ -35,6 +35,7 @@ from app.curator.mechanisms.recorded import RecordedMechanism, noise_of, out_of_
 from app.curator.opening import Opening
 from app.curator.planners.graph import GraphPlan
 from app.estimation.flips import flips_quantile
+from app.estimation.graphs.cells import Sums
 from app.estimation.graphs.cut_posterior import MOST_KEPT
 from app.estimation.intervals import Estimates
 from app.estimation.tables.estimates import shown_errors
@@ -156,8 +157,8 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         if isinstance(release.strategy, Degrees):
             rows, columns = release.strategy.sides(release.values)
             n, m = self._edges.shape
-            sums = ((rows - self._floor * m) / self._span, (columns - self._floor * n) / self._span)
-            state.learnt.degrees.append((*sums, variance))
+            rows, columns = (rows - self._floor * m) / self._span, (columns - self._floor * n) / self._span
+            state.learnt.degrees.append(Sums(rows, columns, variance, variance))
         elif isinstance(release.strategy, Edges):
             matrix = release.strategy.matrix((release.values - self._floor) / self._span).astype(np.float32)
             state.learnt.edges.append((matrix, variance))

@@ -1,15 +1,16 @@
 """Sums of cells that were all measured, with the help of degrees: the best linear unbiased values.
 
-Every cell was released with independent noise of a variance s^2, and every sum of a row or column with noise of a
-variance d^2. A query with weights q has the unbiased value ``<q, Y> + sum over nodes of c_i (D_i - the sum of Y at i)``
-whatever the coefficients c are; its variance ``s^2 |q - C|^2 + d^2 |c|^2``, where C is what the coefficients weigh each
-cell by, is least at the ridge regression of q on the nodes that cells belong to. That has a closed form: the systems
-differ from a multiple of the identity by sums alone.
+Every cell was released with independent noise of a variance s^2, and every sum of a row with noise of a variance d^2,
+which may be another for columns. A query with weights q has the unbiased value ``<q, Y> + sum over nodes of c_i (D_i -
+the sum of Y at i)`` whatever the coefficients c are; its variance ``s^2 |q - C|^2 + sum of d_i^2 c_i^2``, where C is
+what the coefficients weigh each cell by, is least at the ridge regression of q on the nodes that cells belong to. That
+has a closed form: the systems differ from a multiple of the identity by sums alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,8 +21,17 @@ from app.spaces.cuts import CutQuestion
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray
 
-#: Sums of rows and of columns, and the variance of each; where cells are pairs both are the same.
-Sums = tuple[FloatArray, FloatArray, float]
+
+class Sums(NamedTuple):
+    """Sums of rows and of columns, and the variance of each; where cells are pairs both are the same.
+
+    A row of an oblong matrix has other numbers of cells than a column: where sums are of noisy cells, so are variances.
+    """
+
+    rows: FloatArray
+    columns: FloatArray
+    row_variance: float
+    column_variance: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +61,9 @@ class EdgeValues:
 
     @lazy
     def sums(self) -> Sums:
-        """The sums of rows and columns of the cells alone, and about the variance of each."""
+        """The sums of rows and columns of the cells alone; the variance takes the diagonal of a graph for a cell."""
         rows, columns = (self.matrix.sum(axis=axis, dtype=np.float64) for axis in (1, 0))
-        return rows, columns, self.variance * (len(rows) * len(columns)) ** 0.5
+        return Sums(rows, columns, self.variance * len(columns), self.variance * len(rows))
 
     def of(self, question: CutQuestion) -> tuple[float, float]:
         """The unbiased value of a question and its variance; found once, as an answer asks for it several times."""
@@ -66,9 +76,10 @@ class EdgeValues:
         value = self.plain(question)
         if self.degrees is None:
             return value, self.variance * question.square
-        rows, columns, variance = self.degrees
+        rows, columns, of_rows, of_columns = self.degrees
         incident = question.incident()
-        first, second = self._coefficients(*incident, variance / self.variance, question.weight)
+        ratio, across = of_rows / self.variance, of_columns / self.variance
+        first, second = self._coefficients(*incident, ratio, across, question.weight)
         value += float(first @ (rows - self.sums[0])) + float(second @ (columns - self.sums[1]))
         explained = float(incident[0] @ first) + float(incident[1] @ second)
         return value, self.variance * max(question.square - explained, 0.0)
@@ -78,13 +89,14 @@ class EdgeValues:
         return sum(c * self._plain(a.real_vector(), b.real_vector()) for c, a, b in question.terms)
 
     def _coefficients(
-        self, rows: FloatArray, columns: FloatArray, ratio: float, weight: float
+        self, rows: FloatArray, columns: FloatArray, ratio: float, across: float, weight: float
     ) -> tuple[FloatArray, FloatArray]:
         """The coefficients of rows and columns; of pairs, whose nodes have one each, those of columns are zero.
 
         Args:
             rows, columns: sums of the query's weights.
-            ratio: d^2 / s^2.
+            ratio: d^2 / s^2 of rows.
+            across: that of columns; of a graph, which has as many, the same.
             weight: the sum of all weights.
         """
         n, m = len(rows), len(columns)
@@ -92,10 +104,10 @@ class EdgeValues:
             # c_i (n - 2 + ratio) + sum of c = row i, each weight being in two rows.
             total = 2 * weight / (2 * n - 2 + ratio)
             return (rows - total) / (n - 2 + ratio), np.zeros(m)
-        # a_i (m + ratio) + sum of b = row i, b_j (n + ratio) + sum of a = column j; of arcs without the own node's.
+        # a_i (m + ratio) + sum of b = row i, b_j (n + across) + sum of a = column j; of arcs without the own node's.
         if self.kind == "all":
-            a, b = np.linalg.solve([[m + ratio, n], [m, n + ratio]], [weight, weight])
-            return (rows - b) / (m + ratio), (columns - a) / (n + ratio)
+            a, b = np.linalg.solve([[m + ratio, n], [m, n + across]], [weight, weight])
+            return (rows - b) / (m + ratio), (columns - a) / (n + across)
         own = n - 1 + ratio
         total = weight / (own + n - 1)
         # a_i own - b_i = row i - sum of b, b_i own - a_i = column i - sum of a; both sums are the same.

@@ -111,15 +111,16 @@ def expectation(kind: CellKind, shape: tuple[int, int], degrees: Sequence[Sums])
     loops = kind == "all"
     if not degrees:
         return _nothing(kind, shape)
-    first, second, variance = averaged(degrees)
+    first, second, of_rows, of_columns = averaged(degrees)
     pairs = kind == "pairs"
     # The totals of rows and columns are the same number, measured twice; of pairs there is one.
-    by_rows, by_columns = 1 / (rows * variance), 0.0 if pairs else 1 / (columns * variance)
+    by_rows, by_columns = 1 / (rows * of_rows), 0.0 if pairs else 1 / (columns * of_columns)
     total = (float(first.sum()) * by_rows + float(second.sum()) * by_columns) / (by_rows + by_columns)
     most = rows * columns - (0 if loops else rows)
     total = min(max(total, 1.0), float(most))
     sides, slopes = [], []
-    for noisy, across in ((first, columns),) if pairs else ((first, columns), (second, rows)):
+    told = ((first, of_rows, columns), (second, of_columns, rows))
+    for noisy, variance, across in told[:1] if pairs else told:
         found = posterior(noisy, variance, float(across - (not loops)))
         sums = found.means * (total / max(float(found.means.sum()), 1e-9))
         slopes.append(float(found.slopes.mean()))
@@ -141,12 +142,17 @@ def expectation(kind: CellKind, shape: tuple[int, int], degrees: Sequence[Sums])
 
 def averaged(sums: Sequence[Sums]) -> Sums:
     """Several measurements of the same sums as one, each weighed by its precision."""
-    precision = sum(1 / variance for _, _, variance in sums)
-    first, second = np.zeros(len(sums[0][0])), np.zeros(len(sums[0][1]))
-    for rows, columns, variance in sums:
-        first += rows / (variance * precision)
-        second += columns / (variance * precision)
-    return first, second, 1 / precision
+    rows, row_variance = _averaged([(each.rows, each.row_variance) for each in sums])
+    columns, column_variance = _averaged([(each.columns, each.column_variance) for each in sums])
+    return Sums(rows, columns, row_variance, column_variance)
+
+
+def _averaged(told: Sequence[tuple[FloatArray, float]]) -> tuple[FloatArray, float]:
+    precision = sum(1 / variance for _, variance in told)
+    values = np.zeros(len(told[0][0]))
+    for own, variance in told:
+        values += own / (variance * precision)
+    return values, 1 / precision
 
 
 def _squares(cells: Capped) -> FloatArray:

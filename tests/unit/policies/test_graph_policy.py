@@ -26,7 +26,7 @@ BETTER = 0.9
 
 def sums(rng: np.random.Generator, kind: CellKind, matrix: np.ndarray, variance: float) -> Sums:
     rows, columns = (matrix.sum(axis=k) + rng.normal(0, math.sqrt(variance), matrix.shape[1 - k]) for k in (1, 0))
-    return (rows, rows, variance) if kind == "pairs" else (rows, columns, variance)
+    return Sums(rows, rows if kind == "pairs" else columns, variance, variance)
 
 
 def made(
@@ -242,7 +242,7 @@ def test_edges_tell_the_unbiased_value(kind: CellKind) -> None:
     policy = GraphPolicy(kind, SHAPE, replace(MEANS, mode="edges"), Learnt(degrees, cells))
     mean = (0.75 * cells[0][0] + 0.25 * cells[1][0]).astype(np.float32)
     rows, columns = (0.25 * degrees[0][k] + 0.75 * degrees[1][k] for k in (0, 1))
-    values = EdgeValues(kind, mean, 1.5, (rows, columns, 0.75))
+    values = EdgeValues(kind, mean, 1.5, Sums(rows, columns, 0.75, 0.75))
     for _ in range(10):
         asked = asked_of(rng, kind)
         value, variance = values.of(asked)

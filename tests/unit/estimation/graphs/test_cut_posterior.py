@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 from app.estimation.graphs import cut_posterior
+from app.estimation.graphs.cells import Sums
 from app.estimation.graphs.cut_posterior import CutPosterior, Known
 from app.estimation.graphs.expectation import Expectation, SideModel, expectation
 from app.measurements.strategies.edges import CellKind
@@ -23,7 +24,7 @@ JITTER = 1e-6
 def expected(rng: np.random.Generator, kind: CellKind, shape: tuple[int, int], variance: float = 2.0) -> Expectation:
     matrix = data(rng, kind, shape)
     rows, columns = (matrix.sum(axis=k) + rng.normal(0, math.sqrt(variance), matrix.shape[1 - k]) for k in (1, 0))
-    return expectation(kind, shape, [(rows, rows if kind == "pairs" else columns, variance)])
+    return expectation(kind, shape, [Sums(rows, rows if kind == "pairs" else columns, variance, variance)])
 
 
 def cell_weights(asked: CutQuestion) -> np.ndarray:

@@ -18,7 +18,7 @@ from tests.unit.estimation.graphs.graphs import KINDS, cells, cut, data, nodes, 
 
 def noisy_sums(rng: np.random.Generator, kind: CellKind, matrix: np.ndarray, variance: float) -> Sums:
     rows, columns = (matrix.sum(axis=k) + rng.normal(0, math.sqrt(variance), matrix.shape[1 - k]) for k in (1, 0))
-    return (rows, rows, variance) if kind == "pairs" else (rows, columns, variance)
+    return Sums(rows, rows if kind == "pairs" else columns, variance, variance)
 
 
 def everything(kind: CellKind, shape: tuple[int, int]) -> CutQuestion:
@@ -103,12 +103,12 @@ def test_nothing_known(kind: CellKind) -> None:
 def test_measurements_are_averaged_by_precision(seed: int, count: int) -> None:
     """Would catch weights by deviations, columns averaged as rows are not, and a variance that does not fall."""
     rng = np.random.default_rng(seed)
-    told: list[Sums] = [(rng.normal(size=3), rng.normal(size=5), float(rng.uniform(0.1, 9))) for _ in range(count)]
-    precision = np.array([1 / each[2] for each in told])
-    rows, columns, variance = averaged(told)
-    assert rows == pytest.approx(np.average([each[0] for each in told], axis=0, weights=precision))
-    assert columns == pytest.approx(np.average([each[1] for each in told], axis=0, weights=precision))
-    assert variance == pytest.approx(1 / precision.sum())
+    told = [Sums(rng.normal(size=3), rng.normal(size=5), *rng.uniform(0.1, 9, 2).tolist()) for _ in range(count)]
+    found = averaged(told)
+    for side in range(2):
+        precision = np.array([1 / each[2 + side] for each in told])
+        assert found[side] == pytest.approx(np.average([each[side] for each in told], axis=0, weights=precision))
+        assert found[2 + side] == pytest.approx(1 / precision.sum())
 
 
 def test_two_measurements_are_one_of_half_the_variance() -> None:
@@ -116,7 +116,7 @@ def test_two_measurements_are_one_of_half_the_variance() -> None:
     rng = np.random.default_rng(9)
     truth = graph(rng, "arcs", (50, 50), 0.2)
     first, second = (noisy_sums(rng, "arcs", truth, 8.0) for _ in range(2))
-    both = (first[0] + second[0]) / 2, (first[1] + second[1]) / 2, 4.0
+    both = Sums((first.rows + second.rows) / 2, (first.columns + second.columns) / 2, 4.0, 4.0)
     found, one = expectation("arcs", (50, 50), [first, second]), expectation("arcs", (50, 50), [both])
     assert found.left.sums == pytest.approx(one.left.sums)
     assert found.right.noise == pytest.approx(one.right.noise)
@@ -133,9 +133,9 @@ def test_told(kind: CellKind) -> None:
     assert expectation(kind, shape, [noisy_sums(rng, kind, truth, 20.0)]).told
     assert not expectation(kind, shape, [noisy_sums(rng, kind, truth, 30_000.0)]).told
     if kind == "all":
-        rows, columns, variance = noisy_sums(rng, kind, np.repeat(np.linspace(0, 1, 800), 800).reshape(shape), 20.0)
-        assert not expectation(kind, shape, [(rows, columns, variance)]).told
-        assert not expectation(kind, shape, [(columns, rows, variance)]).told
+        rows, columns, *variances = noisy_sums(rng, kind, np.repeat(np.linspace(0, 1, 800), 800).reshape(shape), 20.0)
+        assert not expectation(kind, shape, [Sums(rows, columns, *variances)]).told
+        assert not expectation(kind, shape, [Sums(columns, rows, *variances)]).told
 
 
 @pytest.mark.parametrize("kind", KINDS)
