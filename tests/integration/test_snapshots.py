@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.audit.records import sha256
 from app.audit.replay import replay
+from app.curator.mechanisms.evidence import Evidence
 from app.curator.session import Session
 from app.services import loading, residents
 from app.services.loading import load_session, resume_session
@@ -370,6 +372,39 @@ class TestWhatIsNotUsed:
         plain, resumed, used = states(world, id)
         assert used == 0
         assert same(plain, resumed)
+
+    def test_of_a_session_that_has_none(self, worlds: Worlds, dear: None) -> None:
+        """A session from evidence is made of its transcript, whatever lies under its name. Would catch one that has
+        forgotten what it measured and paid, and an error."""
+        world, other = stopped(worlds)
+        world = worlds(None)
+        ann = world.analyst("ann")
+        id = world.open(ann, "d", mechanism={"construction": "evidence"}, max_updates=None)
+        given = [world.ask(ann, id, query(a)) for a in range(SHAPE[0])]
+        world.stop()
+        kept = SnapshotFiles(folder(world), 1 << 30)
+        planted = kept.read(other)
+        assert planted is not None
+        with world.store.read() as tx:
+            row = tx.session(id)
+        assert row is not None
+        counters = {name: getattr(row, name) for name in ("sequence", "queries_asked", "updates_used")}
+        facts = {
+            **planted.facts,
+            "header": sha256(row.header),
+            "head_hash": row.head_hash,
+            "words": {**planted.facts["words"], **counters},
+        }
+        kept.write(id, Snapshot(facts, planted.arrays))
+        plain, resumed, _ = states(world, id)
+        assert isinstance(plain.state, Evidence)
+        assert isinstance(resumed.state, Evidence)
+        assert resumed.state.left == plain.state.left != plain.plan.holds
+        assert len(resumed.state.residuals.measurements) == len(plain.state.residuals.measurements) > 0
+        again = worlds(None)
+        told = [again.ask(again.analyst("ann"), id, query(a)) for a in range(SHAPE[0])]
+        assert [each["value"] for each in told] == [each["value"] for each in given]
+        again.audit()
 
 
 class TestFiles:
