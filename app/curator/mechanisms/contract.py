@@ -79,7 +79,7 @@ class ContractMechanism(TableMechanism):
         free = self._certain(state, query, values, leaning)
         if free is not None:
             return self._told(state, query, free, wish)
-        if state.updates >= self._contract.max_updates or self._terms.price.renyi > state.left.renyi:
+        if state.updates >= self._contract.max_updates or not state.pays(self._terms.price):
             bound = self._bound(state, query, query.selected(values))
             if math.isfinite(bound):
                 return self._told(state, query, values, wish)

@@ -203,12 +203,12 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
-        policy, wish, left = state.policy, self._wished(wish), state.left
+        policy, wish = state.policy, self._wished(wish)
         due: Measure | None
         if wish.within is not None:
             due = self._accurate(state, query, wish)
         else:
-            due = self._share(policy, query, wish, left, leaning)
+            due = self._share(state, query, wish, leaning)
         if due is not None:
             return due
         if not self._is_estimable(policy, query):
@@ -293,11 +293,11 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         return self._opening.dataset.purchase(Asked.of(query), noise).price
 
     def _due(
-        self, query: Query, noise: Noise, expected: Prediction | None, wish: Wish, left: Amounts
+        self, state: GraphEvidence, query: Query, noise: Noise, expected: Prediction | None, wish: Wish
     ) -> Measure | None:
         """A measurement; None where it cannot be paid."""
         price = self._price(query, noise)
-        if price.within(left) != price:
+        if not state.pays(price):
             return None
         told = None
         if expected is not None:
@@ -306,12 +306,12 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         units = Fraction(noise.scale) * (1 << self._bits)
         return Measure(RoundTerms(RoundNoise(noise.kind, units), price), None, Asked.of(query), told, wish)
 
-    def _share(self, policy: GraphPolicy, query: Query, wish: Wish, left: Amounts, leaning: float) -> Measure | None:
+    def _share(self, state: GraphEvidence, query: Query, wish: Wish, leaning: float) -> Measure | None:
         """Budget first: the question's share of what is left, unless the prediction is as good."""
         if self._plan.mode in ("edges", "sums"):
             return None
-        pure = self._plan.mode == "laplace"
-        paid = float((left.pure if pure else left.renyi) or 0) * policy.part()
+        policy, pure = state.policy, self._plan.mode == "laplace"
+        paid = state.held * policy.part()
         noise = noise_on_grid(paid, float(self._plan.order), *self._moved(query), self._bits, pure=pure)
         if noise is None:
             return None
@@ -319,10 +319,10 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             return None
         prediction = self._expected(policy, query)
         if prediction is None:
-            return self._due(query, noise, None, wish, left)
+            return self._due(state, query, noise, None, wish)
         if not policy.worth(query.cuts[0], prediction, noise.variance / self._span**2, leaning):
             return None
-        return self._due(query, noise, prediction, wish, left)
+        return self._due(state, query, noise, prediction, wish)
 
     def _accurate(self, state: GraphEvidence, query: Query, wish: Wish) -> Measure | None:
         """Accuracy first: the least that gets every unbiased interval within what is wished; None where they are.
@@ -339,8 +339,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             reaches = reaches[np.flatnonzero(self._span * (high - low) > 2 * within)]
         if bool((reaches <= within).all()):
             return None
-        names, left = self._names(query), state.left
-        variances = self._variances(policy, query)
+        names, variances = self._names(query), self._variances(policy, query)
         # Numbers are alike that were measured alike; of one that was chosen by what it was measured with only new noise
         # counts.
         alike = {
@@ -365,14 +364,13 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         about: dict[NoiseKind, float] = {} if pure else {"gaussian": deviation}
         about["laplace"] = deviation / math.sqrt(2)
         noise = cheapest_noise(about, meets, lambda noise: self._price(query, noise).renyi, self._bits, most)
-        held = float((left.pure if pure else left.renyi) or 0)
         if noise is None:
-            raise out_of_reach(OutOfReach(math.inf, held), self._plan)
-        due = self._due(query, noise, self._expected(policy, query), wish, left)
+            raise out_of_reach(OutOfReach(math.inf, state.held), self._plan)
+        due = self._due(state, query, noise, self._expected(policy, query), wish)
         if due is None:
             price = self._price(query, noise)
             needed = float((price.pure if pure else price.renyi) or 0)
-            raise out_of_reach(OutOfReach(max(needed, math.nextafter(held, math.inf)), held), self._plan)
+            raise out_of_reach(OutOfReach(max(needed, math.nextafter(state.held, math.inf)), state.held), self._plan)
         return due
 
     def _expected(self, policy: GraphPolicy, query: Query) -> Prediction | None:

@@ -268,6 +268,15 @@ class PayingState(State):
 
     left: Amounts
 
+    @property
+    def held(self) -> float:
+        """What is left in the sum that the session pays from: that of pure noise where it draws no other."""
+        return float(self.left.renyi if self.left.pure is None else self.left.pure)
+
+    def pays(self, price: Amounts) -> bool:
+        """Whether so much is left."""
+        return price.within(self.left) == price
+
     def forfeit(self, price: Amounts) -> None:
         """What the round cost is gone, too."""
         self.left = self.left.minus(price)

@@ -113,14 +113,13 @@ class TableMechanism(RecordedMechanism[Evidence]):
         answerer, wish = answerer_of(query, self._space), self._wished(wish)
         if answerer.counts.is_zero:
             return Answer(np.full(query.numbers, 0 if query.is_zero else NO_VALUE), "estimate", None)
-        left = state.left.renyi if state.left.pure is None else state.left.pure
         try:
-            prediction, wanted = answerer.decide(state, float(left), wish, leaning)
+            prediction, wanted = answerer.decide(state, state.held, wish, leaning)
         except OutOfReach as error:
             raise self._refusal(error) from None
         if wanted is not None and wanted.strategy.cells <= MOST_COUNTED:
             terms = self._terms_of(wanted)
-            if terms.price.within(state.left) == terms.price:
+            if state.pays(terms.price):
                 expected = None
                 if prediction is not None:
                     expected = self._grid(prediction.values.reshape(-1)), self._unit(prediction.standard_error)
