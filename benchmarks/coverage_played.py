@@ -16,7 +16,7 @@ import numpy as np
 
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms.evidence import Evidence
-from app.curator.mechanisms.protocol import NO_WISH, Answer, Due, MarginalTest, Measure, Units, Wish
+from app.curator.mechanisms.protocol import NO_WISH, Answer, Buy, Due, MarginalTest, Measure, Units, Wish
 from app.curator.mechanisms.round import surprise
 from app.curator.opening import Opening, Pins
 from app.curator.planners.table import residuals_of
@@ -26,8 +26,6 @@ from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.estimation.intervals import Estimates
-from app.measurements.counting import counted
-from app.measurements.strategies.tables import TableStrategy
 from app.policies.quantiles import Quantile
 from app.policies.statistics import asked_by
 from app.privacy.ledger import Amounts
@@ -234,18 +232,17 @@ class Played:
     def _play(self, query: Query, due: Due) -> Units | None:
         data, noise = self._setting.data, self._noise
         if isinstance(due, MarginalTest):
-            private = counted(due.marginal, data).reshape(-1)
-            race, fresh = due.race, _of(noise, due.terms.noise).take(len(private))
+            private = due.purchase.strategy.exact(self.session.dataset.space, data)
+            race, fresh = due.race, _of(noise, due.fresh).take(len(private))
             tests = _of(noise, due.noise).take(1 if race is None else race.cut)
             count = 1 if race is None else noise.poisson(race.mean, race.cut).take()
             return surprise(private, due.counts, tests, count, due.threshold, fresh)
+        if isinstance(due, Buy):
+            return due.purchase.added.on(due.purchase.strategy.exact(self.session.dataset.space, data), noise)
         assert isinstance(due, Measure)
-        if isinstance(due.strategy, TableStrategy):
-            private = due.strategy.exact(self.session.dataset.space, data)
-        else:
-            exact = np.atleast_1d(np.asarray(query.exact(data), np.int64))
-            private = np.asarray(self.session.dataset.space.to_answer_grid(exact, query))
-        released: Units = private + _of(noise, due.terms.noise).take(len(private))
+        exact = np.atleast_1d(np.asarray(query.exact(data), np.int64))
+        private = np.asarray(self.session.dataset.space.to_answer_grid(exact, query))
+        released: Units = private + _of(noise, due.noise).take(len(private))
         return released
 
 
@@ -263,7 +260,7 @@ def released(setting: Setting, noise: Drawn, seed: int) -> Outcome:
         workload=plan.workload,
         empty=residuals_of(space, opening.dataset.records),
         known=(),
-        made=[measured.release for measured in made],
+        made=[measured.measurement for measured in made],
         seed=seed,
         beta=opening.request.beta,
     )

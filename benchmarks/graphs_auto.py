@@ -14,7 +14,7 @@ import numpy as np
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms.graph import GraphEvidence
 from app.curator.mechanisms.protocol import Answer as Answered
-from app.curator.mechanisms.protocol import Measure, Measured
+from app.curator.mechanisms.protocol import Buy, Measured
 from app.curator.opening import Opening
 from app.curator.planning import chosen, make_plan
 from app.curator.request import parse_request
@@ -70,10 +70,11 @@ class Auto:
     def answer(self, left: BoolArray, right: BoolArray) -> Answer:
         query, session = self.query(left, right), self.session
         due = session.consider(query)
-        if isinstance(due, Measure):
+        if isinstance(due, Buy):
             exact = self.of.truth(left, right) * 2**session.plan.answer_bits
-            scale = float(due.terms.noise.scale)
-            draw = self.rng.normal if due.terms.noise.law == "gaussian" else self.rng.laplace
+            noise = due.purchase.added
+            scale = math.ldexp(float(noise.scale), noise.bits)
+            draw = self.rng.normal if noise.kind == "gaussian" else self.rng.laplace
             units = np.array([round(exact + draw(0, scale))], np.int64)
             due = session.apply(query, due, units)
         assert isinstance(due, Answered)

@@ -109,7 +109,7 @@ def main() -> None:
         opening = Opening(dataset, request, plan, None, Pins((), ()))
         session = Session(opening)
         begun = time.perf_counter()
-        made = [each.release for each in measured(session, data)]
+        made = [each.measurement for each in measured(session, data)]
         drawn = time.perf_counter() - begun
         tables = [each for each in made[: len(plan.buys)] if isinstance(each.strategy, TableStrategy)]
         construction = None

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms.protocol import Answer, Measure, Measured
-from app.curator.mechanisms.recorded import noise_of
+from app.curator.mechanisms.protocol import Answer, Buy, Measured
 from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
@@ -181,10 +180,9 @@ class Ours:
         query = parse_query(words).compiled(self.session.dataset.space)
         assert isinstance(query, CompiledStatistic)
         due = self.session.consider(query)
-        if isinstance(due, Measure):
-            assert due.strategy is not None
-            exact = due.strategy.exact(self.session.dataset.space, self._data)
-            due = self.session.apply(query, due, self._noisy(exact, noise_of(due.terms.noise)))
+        if isinstance(due, Buy):
+            exact = due.purchase.strategy.exact(self.session.dataset.space, self._data)
+            due = self.session.apply(query, due, self._noisy(exact, due.purchase.added))
         assert isinstance(due, Answer)
         found = self.session.accuracy(query, due)
         assert found is not None
@@ -289,7 +287,7 @@ def rows(names: list[str]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure and report."""
+    """Buy and report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--surveys", nargs="*", default=["fulton", "adult", "titanic"])
     parser.add_argument("--only", default="", help="kinds of questions that begin so, such as quantile")

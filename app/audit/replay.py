@@ -49,11 +49,10 @@ from app.curator.mechanisms.protocol import (
     NO_VALUE,
     NO_WISH,
     Answer,
+    Buy,
     MarginalTest,
     Measure,
     Measured,
-    RoundNoise,
-    RoundTerms,
     SessionMechanism,
     Test,
     Units,
@@ -67,7 +66,6 @@ from app.curator.session import Session
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.measurements.noise import Noise
 from app.measurements.record import Purchase
-from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
@@ -363,7 +361,7 @@ class Replaying:
         if not self._still_due(session):
             raise _Broken("the session measured more at its opening than was due", sequence)
         assert self.due is not None
-        buy, release = self.due.popleft(), measured.release
+        buy, release = self.due.popleft(), measured.measurement
         if (release.strategy, release.noise, measured.price) != (buy.strategy, buy.noise, buy.price):
             raise _Broken("a measurement of the opening is not the one that was due", sequence)
         session.pin(measured)
@@ -509,7 +507,7 @@ class Replaying:
         plan, place = session.plan, session.updates_used
         if not plan.in_rounds or self._still_due(session):
             self._due_at_opening(session, measured, sequence)
-        elif session.updates_left > 0 and plan.admits(place, measured.release, measured.price):
+        elif session.updates_left > 0 and plan.admits(place, measured.measurement, measured.price):
             # Whether what a round chose led to it cannot be told, with the data neither, as it was drawn.
             session.pin(measured)
             self._pay(measured.price)
@@ -605,17 +603,21 @@ class Replaying:
         elif isinstance(due, Measure):
             if source != "measurement":
                 raise _Broken("the answer claims a source that it cannot have", sequence)
-            if (measured is None) != (due.strategy is None):
-                raise _Broken("the answer lacks a measurement, or has one that was not due", sequence)
             if measured is not None:
-                answer = self._measured_answer(session, query, due, measured, sequence)
-                _check_near(session, query, units, answer, wish, sequence)
-                if bound is not None:
-                    raise _Broken("the error bound is missing or too much", sequence)
-                session.record(query, replace(answer, units=units))
-                self.learnt.learn(query.digest, values)
-                self.counts[source] += 1
-                return
+                raise _Broken("the answer lacks a measurement, or has one that was not due", sequence)
+        elif isinstance(due, Buy):
+            if source != "measurement":
+                raise _Broken("the answer claims a source that it cannot have", sequence)
+            if measured is None:
+                raise _Broken("the answer lacks a measurement, or has one that was not due", sequence)
+            answer = self._measured_answer(session, query, due, measured, sequence)
+            _check_near(session, query, units, answer, wish, sequence)
+            if bound is not None:
+                raise _Broken("the error bound is missing or too much", sequence)
+            session.record(query, replace(answer, units=units))
+            self.learnt.learn(query.digest, values)
+            self.counts[source] += 1
+            return
         elif measured is not None:
             raise _Broken("the answer has a measurement that was not due", sequence)
         elif due.source == "estimate" == source:
@@ -734,22 +736,17 @@ class Replaying:
         """
         if (measured is None) == (tested is None):
             raise _Broken("a test tells either what it measured or the counts that it found near", sequence)
+        assert due.expected is not None
         error = due.expected[1]
         if measured is not None:
-            noise = measured.table.added
-            scale = Fraction(noise.scale)
-            same = (noise.kind, scale, noise.bits) == (due.terms.noise.law, due.terms.noise.scale, 0)
-            if (
-                measured.table.strategy != TableStrategy.of(due.marginal)
-                or not same
-                or measured.price != due.terms.price
-            ):
+            release, buy = measured.table, due.purchase
+            if (release.strategy, release.noise, measured.price) != (buy.strategy, buy.noise, buy.price):
                 raise _Broken("the measurement is not the one that was due", sequence)
             self._pay(self._affordable(session, measured.price, sequence))
             expected = self._expected(measured, due.expected, sequence)
             assert expected is not None
             told = replace(due, expected=expected)
-            return session.apply(query, told, measured.table.units)
+            return session.apply(query, told, release.units)
         assert tested is not None
         # Whole counts next to those that follow, whose last digits may have been others.
         apart = 1 + math.ldexp(_NEAR_ANSWER * error, -session.plan.answer_bits)
@@ -781,27 +778,21 @@ class Replaying:
             raise _Broken("what was expected does not follow", sequence)
         return measured.expected
 
-    def _measured_answer(
-        self, session: Session, query: Query, due: Measure, measured: Measured, sequence: int
-    ) -> Answer:
+    def _measured_answer(self, session: Session, query: Query, due: Buy, measured: Measured, sequence: int) -> Answer:
         """The answer that follows from a measurement, which is held against the one that was due."""
-        release, unit = measured.release, due.terms.noise
-        noise = release.noise
-        # Tables are counted in whole numbers, values of queries are on the answer grid.
-        bits = 0 if isinstance(release.strategy, TableStrategy) else session.plan.answer_bits
-        scale = Fraction(noise.scale) * (1 << bits)
-        near = abs(scale - unit.scale) <= Fraction(_NEAR) * unit.scale
-        same = release.strategy == due.strategy and isinstance(noise, Noise) and noise.bits == bits
-        if not same or noise.kind != unit.law or not near:
+        release, buy = measured.measurement, due.purchase
+        noise, unit = release.noise, buy.added
+        near = abs(Fraction(noise.scale) - Fraction(unit.scale)) <= Fraction(_NEAR) * Fraction(unit.scale)
+        same = release.strategy == buy.strategy and isinstance(noise, Noise) and noise.bits == unit.bits
+        if not same or noise.kind != unit.kind or not near:
             raise _Broken("the measurement is not the one that was due", sequence)
-        assert due.strategy is not None
-        if measured.price != session.opening.dataset.purchase(due.strategy, noise).price:
+        told = session.opening.dataset.purchase(buy.strategy, noise)
+        if measured.price != told.price:
             raise _Broken("the measurement's cost is not that of its noise", sequence)
         self._pay(self._affordable(session, measured.price, sequence))
         expected = self._expected(measured, due.expected, sequence)
-        terms = RoundTerms(RoundNoise(noise.kind, scale), measured.price)
-        told = replace(due, terms=terms, expected=expected)
-        return session.apply(query, told, release.units.astype(np.int64, copy=False))
+        due = replace(due, purchase=told, expected=expected)
+        return session.apply(query, due, release.units.astype(np.int64, copy=False))
 
 
 def _part(plan: SessionPlan, paid: Amounts) -> float:
@@ -815,7 +806,7 @@ def _check_space(session: Session, measured: Measured, sequence: int | None) -> 
     """Refuse a measurement that the data set's space has not."""
     try:
         with taking_apart():
-            measured.release.strategy.check(session.dataset.space)
+            measured.measurement.strategy.check(session.dataset.space)
     except Malformed:
         raise _Broken("a measurement is none that this data set has", sequence) from None
 

@@ -5,7 +5,7 @@ They are released once and public for ever.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -26,10 +26,13 @@ _UNTOLD = 1e-7
 
 @dataclass(frozen=True, eq=False)
 class _OfMarginal:
-    """A value for each cell of a marginal.
+    """What was released of a marginal.
+
+    ``units`` are the released values in units of 2^-bits counts: not clipped, so that each is unbiased. What was
+    counted may have been multiplied before noise was added: a ``multiplier`` divides values and noise alike.
 
     Raises:
-        ValueError: when the values are not of the marginal's shape.
+        ValueError: when the values are not of the shape that they should have.
     """
 
     marginal: Marginal
@@ -39,35 +42,37 @@ class _OfMarginal:
 
     def __post_init__(self) -> None:
         units = np.array(self.units, dtype=np.int64)
-        if units.shape != self.marginal.shape:
-            raise ValueError(f"a marginal of shape {self.marginal.shape} has no values of shape {units.shape}")
+        if units.shape != self.shape:
+            raise ValueError(f"values of shape {units.shape} are not of shape {self.shape}")
         units.setflags(write=False)
         object.__setattr__(self, "units", units)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the values: a value for each cell."""
+        return self.marginal.shape
 
-@dataclass(frozen=True, eq=False)
-class Counts(_OfMarginal):
-    """A marginal, the noise it was released with, and what was released.
-
-    ``units`` are the released values in units of 2^-bits counts, in the marginal's shape: not clipped, so that each
-    is unbiased. What was counted may have been multiplied before noise was added: a ``multiplier`` divides values and
-    noise alike.
-
-    Raises:
-        ValueError: when the values are not of the marginal's shape.
-    """
+    @property
+    def _divisor(self) -> int:
+        """What divides values and noise."""
+        return self.multiplier
 
     @property
     def variance(self) -> float:
         """Variance of each value, in counts squared."""
-        return self.noise.variance / self.multiplier**2
+        return self.noise.variance / self._divisor**2
 
     @lazy
     def values(self) -> FloatArray:
         """The released values in counts."""
-        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits) / self.multiplier
+        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits) / self._divisor
         values.setflags(write=False)
         return values
+
+
+@dataclass(frozen=True, eq=False)
+class Counts(_OfMarginal):
+    """A marginal, the noise it was released with, and what was released."""
 
     @lazy
     def _sums(self) -> dict[frozenset[int], FloatArray]:
@@ -89,8 +94,9 @@ class Counts(_OfMarginal):
 class Contrast(_OfMarginal):
     """Contrasts of a marginal, the noise they were released with, and what was released.
 
-    With N the number of cells, ``units`` are N times the contrasts, times a multiplier, with noise, in units of 2^-bits
-    and in the marginal's shape: the noise does not sum to zero along the axes.
+    With N the number of cells, ``units`` are N times the contrasts, times a multiplier, with noise, which does not sum
+    to zero along the axes. The variance is that of noise in every cell of which the contrasts' noise is the part that
+    does; that of a cell of the contrasts is less by (n - 1)/n for each axis of n cells.
 
     Raises:
         ValueError: when the values are not of the marginal's shape, or it has no attribute.
@@ -102,16 +108,13 @@ class Contrast(_OfMarginal):
         super().__post_init__()
 
     @property
-    def variance(self) -> float:
-        """The variance, in counts squared, of noise in every cell of which the contrasts' noise is the part that sums
-        to zero along each axis: that of what is drawn, divided by N^2. That of a cell of the contrasts is less by
-        (n - 1)/n for each axis of n cells."""
-        return self.noise.variance / (self.multiplier * self.marginal.cells) ** 2
+    def _divisor(self) -> int:
+        return self.multiplier * self.marginal.cells
 
     @lazy
     def values(self) -> FloatArray:
         """The contrasts in counts, made to sum to zero along each axis."""
-        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits) / (self.multiplier * self.marginal.cells)
+        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits) / self._divisor
         for axis in range(values.ndim):
             values = values - values.mean(axis=axis, keepdims=True)
         values.setflags(write=False)
@@ -119,43 +122,30 @@ class Contrast(_OfMarginal):
 
 
 @dataclass(frozen=True, eq=False)
-class Combination:
-    """Rows over the cells of a marginal, the noise they were released with, and what was released.
-
-    ``units`` are the rows' sums times a multiplier, with noise, in units of 2^-bits.
+class Combination(_OfMarginal):
+    """Rows over the cells of a marginal, the noise they were released with, and what was released: their sums.
 
     Raises:
         ValueError: when the rows are over other cells, or there are other values than rows.
     """
 
-    marginal: Marginal
-    rows: Rows
-    noise: Noise
-    units: IntArray
-    multiplier: int = 1
+    rows: Rows = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        units = np.array(self.units, dtype=np.int64)
-        if units.shape != (self.rows.count,) or self.rows.cells != self.marginal.cells:
-            raise ValueError("rows have a value each, and a weight for each cell of their marginal")
-        units.setflags(write=False)
-        object.__setattr__(self, "units", units)
+        if self.rows.cells != self.marginal.cells:
+            raise ValueError("rows have a weight for each cell of their marginal")
+        super().__post_init__()
 
     @property
-    def variance(self) -> float:
-        """Variance of each row's value, in counts squared."""
-        return self.noise.variance / self.multiplier**2
+    def shape(self) -> tuple[int, ...]:
+        """A value for each row."""
+        return (self.rows.count,)
 
     @property
     def variance_per_cell(self) -> float:
         """The variance that counts of the cells would have that told as much of them in all (the trace of what is known
         of them divided by their number)."""
         return self.variance * self.rows.cells / float(np.square(self.rows.weights.astype(np.float64)).sum())
-
-    @lazy
-    def values(self) -> FloatArray:
-        """The rows' values in counts."""
-        return np.ldexp(self.units.astype(np.float64), -self.noise.bits) / self.multiplier
 
     @lazy
     def estimate(self) -> FloatArray:
@@ -214,7 +204,7 @@ def pieces_of(measurement: Measurement[TableStrategy]) -> list[tuple[Moment | No
     for part in measurement.strategy.parts:
         own = units[start : start + part.cells].reshape(part.shape)
         if part.rows is not None:
-            found.append((None, Combination(part.marginal, part.rows, noise, own, part.multiplier)))
+            found.append((None, Combination(part.marginal, noise, own, part.multiplier, rows=part.rows)))
         else:
             kind = Contrast if part.residual else Counts
             found.append((part.moment, kind(part.marginal, noise, own, part.multiplier)))

@@ -141,7 +141,7 @@ class Measurements:
         if row is None or not _sees(actor, row):
             raise NotFound("there is no such measurement of this data set")
         record = orjson.loads(row.line)
-        view, release = _view(space, row, record), Measured.read(record).release
+        view, release = _view(space, row, record), Measured.read(record).measurement
         if isinstance(space, TableSpace):
             return ReleasedParts(view, release.of(TableStrategy), space)
         return Released(view, release, space)

@@ -621,4 +621,4 @@ def _tables(releases: Sequence[Measurement[Strategy]]) -> list[Measurement[Table
 
 
 def _release(line: bytes) -> Measurement[Strategy]:
-    return Measured.read(orjson.loads(line)).release
+    return Measured.read(orjson.loads(line)).measurement

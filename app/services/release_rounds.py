@@ -58,7 +58,7 @@ def play_power(
     def released(buy: Purchase[Products]) -> Measurement[Products]:
         (measured,) = measured_all(noise, space, data, [buy])
         made.append(measured)
-        return measured.release.of(Products)
+        return measured.measurement.of(Products)
 
     weights = rounds.start()
     for number in range(rounds.number):

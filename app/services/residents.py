@@ -214,12 +214,6 @@ class Residents:
             source = live.noise[noise] = make(noise.scale)
         return source
 
-    def fresh(self, noise: RoundNoise, number: int) -> Units:
-        """So many values of noise whose scale was not known before, drawn now."""
-        make = self._noise.laplace if noise.law == "laplace" else self._noise.gaussian
-        drawn: Units = make(noise.scale, number).take(number)
-        return drawn
-
     def count(self, live: Live, race: Race) -> int:
         """The secret number of comparisons of a session's race."""
         if race not in live.counts:

@@ -93,9 +93,9 @@ def delta_of(due: list[Purchase[Strategy]], noise: SystemNoise) -> float:
         for _ in range(STORIES):
             number = 0
             for made in measured_all(noise, None, data, due):
-                assert isinstance(made.release.strategy, Edges)
-                matrix = made.release.strategy.matrix(made.release.units.astype(float))
-                number += int(matrix[0, 1] + (matrix[1, 0] if made.release.strategy.kind == "arcs" else 0))
+                assert isinstance(made.measurement.strategy, Edges)
+                matrix = made.measurement.strategy.matrix(made.measurement.units.astype(float))
+                number += int(matrix[0, 1] + (matrix[1, 0] if made.measurement.strategy.kind == "arcs" else 0))
             ones[number] += 1
         counts.append(ones)
     events = [(int(first), int(second)) for first, second in zip(*counts, strict=True)]
@@ -113,7 +113,7 @@ def delta_beside(due: list[Purchase[Strategy]], noise: SystemNoise) -> float:
     for edge in (True, False):
         data, seen = DenseTensor(np.kron(np.eye(TOGETHER, dtype=np.int8), graph(edge=edge).array)), np.zeros(4, int)
         for _ in range(TIMES):
-            bits, sums = (made.release for made in measured_all(noise, None, data, due))
+            bits, sums = (made.measurement for made in measured_all(noise, None, data, due))
             assert isinstance(bits.strategy, Edges)
             assert isinstance(sums.strategy, Degrees)
             pairs = bits.units[bits.strategy.positions(ends, ends + 1)].astype(int)

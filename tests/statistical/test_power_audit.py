@@ -58,7 +58,7 @@ def proven() -> float:
         evidence = np.zeros(STORIES)
         for story in range(STORIES):
             made = play_power(plan.power, LowRank(plan.power.edges), None, data, noise, lambda part: None)
-            evidence[story] = sum(likelihood(each.release) for each in made)  # type: ignore[arg-type]
+            evidence[story] = sum(likelihood(each.measurement) for each in made)  # type: ignore[arg-type]
         counts.append([int((evidence > threshold).sum()) for threshold in THRESHOLDS])
     return proven_delta(EPSILON, zip(*counts, strict=True), STORIES, STORIES)  # type: ignore[arg-type]
 

@@ -118,8 +118,8 @@ def released(_: Path, first: np.ndarray, second: np.ndarray) -> float:
         seen = np.zeros(2 * MOST + 1, int)
         for _ in range(STORIES):
             (made,) = measured_all(noise, None, DenseTensor(graph.astype(np.int8)), [plan.buy])
-            assert isinstance(made.release.strategy, Edges)
-            seen[int(made.release.units.astype(int) @ telling) + MOST] += 1
+            assert isinstance(made.measurement.strategy, Edges)
+            seen[int(made.measurement.units.astype(int) @ telling) + MOST] += 1
         counts.append(seen)
     events = [(int(counts[0][n:].sum()), int(counts[1][n:].sum())) for n in range(2 * MOST + 1)]
     return proven_delta(EPSILON, events, STORIES, STORIES)

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 
 from app.curator.certificates import Certificate, whole_counts
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.mechanisms.evidence import Evidence
-from app.curator.mechanisms.protocol import Answer, Due, MarginalTest, Measured, RoundNoise, RoundTerms, Units, Wish
-from app.curator.mechanisms.recorded import noise_of
+from app.curator.mechanisms.protocol import Answer, Due, MarginalTest, Measured, RoundNoise, Units, Wish
 from app.curator.mechanisms.table import TableMechanism
 from app.curator.opening import Opening
 from app.curator.planners.contract import MOST_TESTED, ContractPlan
+from app.measurements.noise import Noise
 from app.measurements.pieces import Counts, counts_of
-from app.measurements.record import Measurement
+from app.measurements.record import Purchase
 from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
@@ -44,8 +45,9 @@ class ContractMechanism(TableMechanism):
         assert isinstance(opening.plan, ContractPlan)
         self._contract = opening.plan.contract
         self._tests = RoundNoise("laplace", self._contract.scale)
-        price = Amounts(self._contract.cost_per_update)
-        self._terms = RoundTerms(RoundNoise("gaussian", self._contract.measured_scale), price)
+        self._fresh, scale = RoundNoise("gaussian", self._contract.measured_scale), self._contract.measured_scale
+        self._noise = Noise("gaussian", Decimal(scale.numerator) / scale.denominator, 0)
+        self._price = Amounts(self._contract.cost_per_update)
 
     def admit(self, query: Query) -> None:
         """Refuse also what has too many cells to be tested, and weights that had to be rounded."""
@@ -79,7 +81,7 @@ class ContractMechanism(TableMechanism):
         free = self._certain(state, query, values, leaning)
         if free is not None:
             return self._told(state, query, free, wish)
-        if state.updates >= self._contract.max_updates or not state.pays(self._terms.price):
+        if state.updates >= self._contract.max_updates or not state.pays(self._price):
             bound = self._bound(state, query, query.selected(values))
             if math.isfinite(bound):
                 return self._told(state, query, values, wish)
@@ -90,12 +92,12 @@ class ContractMechanism(TableMechanism):
         prediction = state.policy.predicted(question)
         marginal = question.apart(self._space.shape)
         return MarginalTest(
-            marginal=marginal,
+            purchase=Purchase(TableStrategy.of(marginal), self._noise, self._price),
             counts=whole_counts(self._expected(state, Cells(marginal))).reshape(-1),
             threshold=self._contract.threshold_units,
             race=self._contract.race,
             noise=self._tests,
-            terms=self._terms,
+            fresh=self._fresh,
             expected=(self._grid(prediction.values.reshape(-1)), self._unit(prediction.standard_error)),
             wish=wish,
         )
@@ -110,8 +112,7 @@ class ContractMechanism(TableMechanism):
             certificate = self._passed(state, question, due.counts)
             values = self._held(certificate, question, self._expected(state, question))
             return replace(self._told(state, query, values, due.wish, certificate), tested=due.counts)
-        release = Measurement(TableStrategy.of(due.marginal), noise_of(due.terms.noise), units)
-        measured = Measured(release, due.terms.price, due.expected)
+        measured = due.measured(units)
         bought = self._learn(state, query, measured)
         answer = self._answer(state, query, due.wish, "measurement", bought, measured)
         self._certify(state, measured)

@@ -62,7 +62,7 @@ class DirectMeasurement(PlannedMechanism[Released]):
                 "session",
                 max_updates=self._plan.max_updates,
             )
-        return Measure(self._terms, bound, wish=wish)
+        return Measure(self._noise, self._plan.price, bound, wish)
 
     def apply(self, state: Released, query: Query, due: Due, units: Units | None) -> Answer:
         """What was released, with the interval of noise that nobody has chosen the question by."""

@@ -12,7 +12,6 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -21,17 +20,15 @@ from scipy.special import chdtri
 from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms.protocol import (
     Answer,
+    Buy,
     Due,
-    Measure,
     Measured,
     PayingState,
-    RoundNoise,
-    RoundTerms,
     Source,
     Units,
     Wish,
 )
-from app.curator.mechanisms.recorded import RecordedMechanism, noise_of, out_of_reach
+from app.curator.mechanisms.recorded import RecordedMechanism, out_of_reach
 from app.curator.opening import Opening
 from app.curator.planners.graph import GraphPlan
 from app.estimation.flips import flips_quantile
@@ -42,7 +39,7 @@ from app.estimation.tables.estimates import shown_errors
 from app.estimation.tails import Term, norm_quantile, normal_quantile, quantile, reach
 from app.measurements.noise import BitFlips, Noise, NoiseKind
 from app.measurements.noise_search import SLACK, cheapest_noise, noise_on_grid
-from app.measurements.record import Measurement, Purchase
+from app.measurements.record import Purchase
 from app.measurements.strategies.asked import Asked
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
@@ -150,7 +147,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         Raises:
             ValueError: when it is of another data set.
         """
-        release = measured.release
+        release = measured.measurement
         release.strategy.check(self._space)
         variance = release.variance / self._span**2
         name: Hashable = release.strategy.tag
@@ -204,7 +201,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
         policy, wish = state.policy, self._wished(wish)
-        due: Measure | None
+        due: Buy | None
         if wish.within is not None:
             due = self._accurate(state, query, wish)
         else:
@@ -221,11 +218,9 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
 
     def apply(self, state: GraphEvidence, query: Query, due: Due, units: Units | None) -> Answer:
         """The answer from all evidence, what was released for it among that."""
-        assert isinstance(due, Measure)
-        assert isinstance(due.strategy, Asked)
+        assert isinstance(due, Buy)
         assert units is not None
-        noise = noise_of(due.terms.noise, self._bits)
-        measured = Measured(Measurement(due.strategy, noise, units), due.terms.price, due.expected)
+        measured = due.measured(units)
         self._learn(state, query, measured)
         return self._answer(state, query, due.wish, "measurement", measured)
 
@@ -294,19 +289,18 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
 
     def _due(
         self, state: GraphEvidence, query: Query, noise: Noise, expected: Prediction | None, wish: Wish
-    ) -> Measure | None:
+    ) -> Buy | None:
         """A measurement; None where it cannot be paid."""
-        price = self._price(query, noise)
-        if not state.pays(price):
+        purchase = self._opening.dataset.purchase(Asked.of(query), noise)
+        if not state.pays(purchase.price):
             return None
         told = None
         if expected is not None:
             value = self._told(query, np.array([expected.value]))
             told = self._grid(value), self._unit(self._span * expected.standard_error)
-        units = Fraction(noise.scale) * (1 << self._bits)
-        return Measure(RoundTerms(RoundNoise(noise.kind, units), price), None, Asked.of(query), told, wish)
+        return Buy(purchase, told, wish)
 
-    def _share(self, state: GraphEvidence, query: Query, wish: Wish, leaning: float) -> Measure | None:
+    def _share(self, state: GraphEvidence, query: Query, wish: Wish, leaning: float) -> Buy | None:
         """Budget first: the question's share of what is left, unless the prediction is as good."""
         if self._plan.mode in ("edges", "sums"):
             return None
@@ -324,7 +318,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             return None
         return self._due(state, query, noise, prediction, wish)
 
-    def _accurate(self, state: GraphEvidence, query: Query, wish: Wish) -> Measure | None:
+    def _accurate(self, state: GraphEvidence, query: Query, wish: Wish) -> Buy | None:
         """Accuracy first: the least that gets every unbiased interval within what is wished; None where they are.
 
         Raises:
@@ -377,7 +371,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         return policy.predicted(query.cuts[0]) if len(query.cuts) == 1 else None
 
     def _learn(self, state: GraphEvidence, query: Query, measured: Measured) -> None:
-        release = measured.release.of(Asked)
+        release = measured.measurement.of(Asked)
         policy, names = state.policy, self._names(query)
         state.left = state.left.minus(measured.price)
         state.note(names, release.added)
@@ -555,7 +549,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Values, errors and reaches of a measurement alone that was made for the question, whose noise nobody chose it
         by, where that is narrower than all that is known together."""
-        release = measured.release.of(Asked)
+        release = measured.measurement.of(Asked)
         linear, errors, reaches = others
         noise, looks = release.added, [len(state.drawn[name]) for name in self._names(query)]
         part = (1 - OLD_PART) * (1 - wish.probability)

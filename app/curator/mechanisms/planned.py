@@ -10,7 +10,6 @@ from app.curator.mechanisms.protocol import (
     AnsweringMechanism,
     Dumping,
     RoundNoise,
-    RoundTerms,
     S,
     Units,
     Wish,
@@ -28,7 +27,7 @@ class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
         plan = opening.plan
         assert isinstance(plan, Plan)
         self._plan, self._prior = plan, opening.prior
-        self._terms = RoundTerms(RoundNoise(plan.noise, plan.noise_scale_units), plan.price)
+        self._noise = RoundNoise(plan.noise, plan.noise_scale_units)
 
     def admit(self, query: Query) -> None:
         """Refuse what is no sum of counts.

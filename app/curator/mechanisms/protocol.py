@@ -24,7 +24,6 @@ from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts
-from app.spaces.partition import Marginal
 from app.spaces.query import Query
 
 #: Where an answer came from: the hypothesis of a construction, an estimate from all that was measured, a measurement
@@ -87,13 +86,13 @@ class Measured:
     """What was measured for an answer, or at a session's opening.
 
     Attributes:
-        release: what was counted, with which noise, and what came of it.
+        measurement: what was counted, with which noise, and what came of it.
         price: what it costs in both sums of the ledger.
         expected: what was expected of the question before, in units of the answer grid, and the standard error of that
             in the same; None at an opening.
     """
 
-    release: Measurement[Strategy]
+    measurement: Measurement[Strategy]
     price: Amounts
     expected: tuple[Units, int] | None = None
 
@@ -104,14 +103,14 @@ class Measured:
         Raises:
             ValueError: when it was measured of a graph or a matrix.
         """
-        return self.release.of(TableStrategy)
+        return self.measurement.of(TableStrategy)
 
     def document(self) -> dict[str, Any]:
         """As JSON of integers and strings."""
         expected = None
         if self.expected is not None:
             expected = {"standard_error": self.expected[1], "values": self.expected[0].tolist()}
-        return {"cost": self.price.document(), "expected": expected, "measurement": self.release.document()}
+        return {"cost": self.price.document(), "expected": expected, "measurement": self.measurement.document()}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
@@ -158,19 +157,6 @@ class RoundNoise:
     scale: Fraction
 
 
-@dataclass(frozen=True, slots=True)
-class RoundTerms:
-    """What a round is played on; all of it is public.
-
-    Attributes:
-        noise: that is added to the private values.
-        price: what a measurement costs, and a forfeit, in both sums of the ledger.
-    """
-
-    noise: RoundNoise
-    price: Amounts
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Test:
     """The hypothesis' own values are to be held against the private ones.
@@ -179,7 +165,8 @@ class Test:
         hypothesis: its values.
         threshold: T, in grid units.
         race: the Poisson race that the test is; None for a single comparison.
-        terms: its noise and price.
+        noise: of the test.
+        price: what a hit costs, and a forfeit, in both sums of the ledger.
         error_bound: what the answer keeps with probability 1 - beta, a hit or a miss, in counts.
     """
 
@@ -189,61 +176,77 @@ class Test:
     hypothesis: Units
     threshold: int
     race: Race | None
-    terms: RoundTerms
+    noise: RoundNoise
+    price: Amounts
     error_bound: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measure:
-    """Private values are to be released with noise, whatever they are.
+    """The private values of the query are to be released with noise, and are the answer.
 
     Attributes:
-        terms: noise and price.
+        noise: of each value.
+        price: what that costs in both sums of the ledger.
         error_bound: what the answer keeps with probability 1 - beta, in counts.
-        strategy: what is counted, in whole numbers, or the query itself where its own values are measured and the
-            answer follows from them and what else is known; None where these values are the answer. Values of queries
-            are on the answer grid.
+        wish: how well the answer is to be known.
+    """
+
+    noise: RoundNoise
+    price: Amounts
+    error_bound: float | None
+    wish: Wish
+
+
+@dataclass(frozen=True, eq=False)
+class Buy:
+    """A measurement is to be made, from which the answer follows together with what else is known.
+
+    Attributes:
+        purchase: what is measured, the noise and the price.
         expected: what the state expects of the query, as :class:`Measured` has it.
         wish: how well the answer is to be known.
     """
 
-    terms: RoundTerms
-    error_bound: float | None
-    strategy: Strategy | None = None
-    expected: tuple[Units, int] | None = None
-    wish: Wish = NO_WISH
+    purchase: Purchase[Strategy]
+    expected: tuple[Units, int] | None
+    wish: Wish
+
+    @property
+    def price(self) -> Amounts:
+        """What it costs, and a forfeit."""
+        return self.purchase.price
+
+    def measured(self, units: Units) -> Measured:
+        """What was measured where these values were released."""
+        purchase = self.purchase
+        return Measured(Measurement(purchase.strategy, purchase.noise, units), purchase.price, self.expected)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MarginalTest:
+@dataclass(frozen=True, eq=False)
+class MarginalTest(Buy):
     """The counts of a marginal are to be held against expected ones, all cells together, and measured if they are far.
 
     What is compared is the sum of all differences, in whole counts; nothing of it is released. What a hit releases is
-    the measurement, whose noise is its own.
+    the measurement, whose noise is its own; its price is that of both together.
 
     Attributes:
-        marginal: what is counted.
         counts: what is expected of its cells.
         threshold: T, in counts.
         race: the Poisson race that the test is; None for a single comparison.
         noise: of the test.
-        terms: noise of the measurement, and the price of both together.
-        expected: of the query, as :class:`Measured` has it.
-        wish: how well the answer is to be known.
+        fresh: the noise of the measurement.
     """
 
-    marginal: Marginal
     counts: Units
     threshold: int
     race: Race | None
     noise: RoundNoise
-    terms: RoundTerms
-    expected: tuple[Units, int]
-    wish: Wish
+    fresh: RoundNoise
 
 
 #: What is due for a query that the public state does not answer.
-Due = Test | Measure | MarginalTest
+Due = Test | Measure | Buy
 
 
 @dataclass(eq=False)

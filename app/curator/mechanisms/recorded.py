@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,14 +19,12 @@ from app.curator.mechanisms.protocol import (
     AnsweringMechanism,
     PayingState,
     Pinning,
-    RoundNoise,
     Units,
     Wish,
 )
 from app.curator.opening import Opening
 from app.curator.plan import SessionPlan
 from app.estimation.intervals import Estimates
-from app.measurements.noise import Noise
 from app.policies.table import OutOfReach
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
@@ -84,12 +81,6 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
     def _real(self, units: Any) -> FloatArray:
         """Whole units of the answer grid in counts."""
         return np.ldexp(np.asarray(units, np.float64), -self._bits)
-
-
-def noise_of(noise: RoundNoise, bits: int = 0) -> Noise:
-    """The noise of a measurement on a grid of 2^-bits, its scale in counts a decimal fraction."""
-    scale = noise.scale / (1 << bits)
-    return Noise(noise.law, Decimal(scale.numerator) / scale.denominator, bits)
 
 
 def out_of_reach(error: OutOfReach, plan: SessionPlan) -> PlanInfeasible:

@@ -29,7 +29,7 @@ class ReleaseMechanism(SessionMechanism[PayingState], Pinning[PayingState]):
 
     def pin(self, state: PayingState, measured: Measured) -> None:
         """Hold what was measured against the data set, and pay for it."""
-        measured.release.strategy.check(self._space)
+        measured.measurement.strategy.check(self._space)
         state.left = state.left.minus(measured.price)
 
     def purchases(self, state: PayingState) -> Sequence[Purchase[Strategy]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 
@@ -18,24 +17,21 @@ from app.curator.mechanisms.evidence import Evidence, answerer_of
 from app.curator.mechanisms.protocol import (
     NO_VALUE,
     Answer,
+    Buy,
     Due,
-    Measure,
     Measured,
-    RoundNoise,
-    RoundTerms,
     Source,
     Units,
     Wish,
 )
-from app.curator.mechanisms.recorded import RecordedMechanism, noise_of, out_of_reach
+from app.curator.mechanisms.recorded import RecordedMechanism, out_of_reach
 from app.curator.opening import Opening
 from app.curator.planners.table import TablePlan, held_bytes, means_of, residuals_of
 from app.estimation.intervals import Estimates
-from app.measurements.record import Measurement, Purchase
-from app.measurements.strategies.tables import TableStrategy
+from app.measurements.record import Purchase
 from app.measurements.strategy import Strategy
 from app.policies.quantiles import MOST_CELLS
-from app.policies.table import Bought, OutOfReach, Prediction, Wanted
+from app.policies.table import Bought, OutOfReach, Prediction
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.linear import CompiledDense, CompiledSparse
 from app.spaces.query import Query
@@ -118,21 +114,20 @@ class TableMechanism(RecordedMechanism[Evidence]):
         except OutOfReach as error:
             raise self._refusal(error) from None
         if wanted is not None and wanted.strategy.cells <= MOST_COUNTED:
-            terms = self._terms_of(wanted)
-            if state.pays(terms.price):
+            purchase = self._opening.dataset.purchase(wanted.strategy, wanted.noise)
+            if state.pays(purchase.price):
                 expected = None
                 if prediction is not None:
                     expected = self._grid(prediction.values.reshape(-1)), self._unit(prediction.standard_error)
-                return Measure(terms, None, wanted.strategy, expected, wish)
+                return Buy(purchase, expected, wish)
         answerer.check_known(state)
         return self._answer(state, query, wish, "estimate")
 
     def apply(self, state: Evidence, query: Query, due: Due, units: Units | None) -> Answer:
         """The answer from all evidence, what was released for it among that."""
-        assert isinstance(due, Measure)
-        assert isinstance(due.strategy, TableStrategy)
+        assert isinstance(due, Buy)
         assert units is not None
-        measured = Measured(Measurement(due.strategy, noise_of(due.terms.noise), units), due.terms.price, due.expected)
+        measured = due.measured(units)
         return self._answer(state, query, due.wish, "measurement", self._learn(state, query, measured), measured)
 
     def learn(self, state: Evidence, query: Query, answer: Answer) -> None:
@@ -176,10 +171,6 @@ class TableMechanism(RecordedMechanism[Evidence]):
 
     def _refusal(self, error: OutOfReach) -> PlanInfeasible:
         return out_of_reach(error, self._plan)
-
-    def _terms_of(self, wanted: Wanted) -> RoundTerms:
-        noise = RoundNoise(wanted.noise.kind, Fraction(wanted.noise.scale))
-        return RoundTerms(noise, self._opening.dataset.purchase(wanted.strategy, wanted.noise).price)
 
     def _learn(self, state: Evidence, query: Query, measured: Measured | None) -> Bought | None:
         release, expected = None, None

@@ -13,11 +13,10 @@ import numpy as np
 import orjson
 
 from app.audit import records
-from app.curator.mechanisms.protocol import Answer, Due, MarginalTest, Measure, Measured, Source, Units, Wish
+from app.curator.mechanisms.protocol import Answer, Buy, Due, MarginalTest, Measure, Measured, Source, Units, Wish
 from app.curator.mechanisms.round import Hit, Miss, play, race, surprise
 from app.declarations.errors import CuratorError
 from app.estimation.intervals import Estimates
-from app.measurements.counting import counted
 from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.work import LaneContext, Work
@@ -87,12 +86,12 @@ class Rounds:
         try:
             if not isinstance(due, Answer):
                 # From here on the round counts, whatever happens to the request.
-                work.rounds.setdefault(live.row.id, []).append(due.terms.price)
+                work.rounds.setdefault(live.row.id, []).append(due.price)
                 released = self._play(live, due, private)
                 if released is None:
                     due = session.apply(query, due, None)
                 else:
-                    price = due.terms.price
+                    price = due.price
                     due = self._residents.released(live, query, due, released, work.ballast)
             return self._record(live, query, words(asked), due, price, wish, work)
         except CuratorError as error:
@@ -102,9 +101,9 @@ class Rounds:
         """Take noise and play: what is released, None on a miss."""
         if isinstance(due, MarginalTest):
             return self._test(live, due, private)
-        if isinstance(due, Measure) and due.strategy is not None:
-            return private + self._residents.fresh(due.terms.noise, len(private))
-        source = self._residents.noise(live, due.terms.noise)
+        if isinstance(due, Buy):
+            return due.purchase.added.on(private, self._context.noise)
+        source = self._residents.noise(live, due.noise)
         released: Units | None = None
         if isinstance(due, Measure):
             released = private + source.take(len(private))
@@ -126,7 +125,7 @@ class Rounds:
         """A test of a marginal: the measurement behind a hit, None on a miss. All noise is taken before the outcome is
         known, so that no outcome decides what is drawn.
         """
-        tests, fresh = self._residents.noise(live, due.noise), self._residents.noise(live, due.terms.noise)
+        tests, fresh = self._residents.noise(live, due.noise), self._residents.noise(live, due.fresh)
         noise, count = tests.take(1 if due.race is None else due.race.cut), 1
         if due.race is not None:
             count = self._residents.count(live, due.race)
@@ -236,11 +235,9 @@ class Rounds:
 
 def _private(live: Live, query: Query, due: Due) -> Units:
     """The private values that a round is about, on the grid of its noise."""
-    if isinstance(due, MarginalTest):
-        return counted(due.marginal, live.data).reshape(-1)
     space = live.session.dataset.space
-    if isinstance(due, Measure) and due.strategy is not None:
-        return due.strategy.exact(space, live.data)
+    if isinstance(due, Buy):
+        return due.purchase.strategy.exact(space, live.data)
     exact = query.exact(live.data)
     if isinstance(exact, int):
         return np.array([space.to_answer_grid(exact, query)], np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 from app.audit import records
 from app.audit.replay import Verdict, replay
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms.protocol import Answer, Measure, Measured, Units, Wish
+from app.curator.mechanisms.protocol import Answer, Buy, Measured, Units, Wish
 from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
@@ -64,7 +64,7 @@ class Playing:
         """What is due at the opening, measured."""
         raise NotImplementedError
 
-    def drawn_for(self, query: Query, due: Measure) -> Units:
+    def drawn_for(self, query: Query, due: Buy) -> Units:
         """What is due for a question, measured."""
         raise NotImplementedError
 
@@ -84,7 +84,7 @@ class Playing:
         query = parse_query(words).compiled(session.dataset.space)
         due = session.consider(query, wish=asked)
         name, sequence = None, session.sequence + 1
-        if isinstance(due, Measure):
+        if isinstance(due, Buy):
             due = session.apply(query, due, self.drawn_for(query, due))
             assert due.measured is not None
             line = self.record(due.measured, sequence)
@@ -139,11 +139,9 @@ class PlayingGraphs(Playing):
     def at_opening(self, session: Session) -> Iterable[Measured]:
         return measured_all(self.drawn, session.dataset.space, self.cells, session.purchases())  # type: ignore[arg-type]
 
-    def drawn_for(self, query: Query, due: Measure) -> Units:
+    def drawn_for(self, query: Query, due: Buy) -> Units:
         exact = np.atleast_1d(self.session.dataset.space.to_answer_grid(query.exact(self.cells), query))
-        noise = getattr(self.drawn, due.terms.noise.law)(due.terms.noise.scale).take(len(exact))
-        found: Units = exact + noise
-        return found
+        return due.purchase.added.on(exact, self.drawn)
 
 
 class Drawn:

@@ -118,17 +118,17 @@ MANY = {**GRAPH, "nodes": 60}
 
 
 def less_noise(made: Measured) -> list[Measured]:
-    release = made.release
+    release = made.measurement
     assert isinstance(release.strategy, Degrees)
     noise = replace(release.noise, scale=release.noise.scale * Decimal("0.99"))
-    return [replace(made, release=Measurement(release.strategy, noise, release.units))]
+    return [replace(made, measurement=Measurement(release.strategy, noise, release.units))]
 
 
 def of_both_ends(made: Measured) -> list[Measured]:
-    release = made.release
+    release = made.measurement
     assert isinstance(release.strategy, Degrees)
     arcs = Degrees(Edges((60, 60), "arcs"))
-    return [replace(made, release=Measurement(arcs, release.noise, np.zeros(arcs.cells)))]
+    return [replace(made, measurement=Measurement(arcs, release.noise, np.zeros(arcs.cells)))]
 
 
 def half_price(made: Measured) -> list[Measured]:
@@ -164,21 +164,21 @@ def test_forged_degrees_are_found(
 
 
 def with_noise(made: Measured, noise: BitFlips | Noise) -> Measured:
-    release = made.release
+    release = made.measurement
     assert isinstance(release.strategy, Edges)
-    return replace(made, release=Measurement(release.strategy, noise, release.units))
+    return replace(made, measurement=Measurement(release.strategy, noise, release.units))
 
 
 def fewer_flips(made: Measured) -> list[Measured]:
-    assert isinstance(made.release.noise, BitFlips)
-    return [with_noise(made, BitFlips(made.release.noise.flips - 1))]
+    assert isinstance(made.measurement.noise, BitFlips)
+    return [with_noise(made, BitFlips(made.measurement.noise.flips - 1))]
 
 
 def of_arcs(made: Measured) -> list[Measured]:
-    release = made.release
+    release = made.measurement
     arcs = Edges((7, 7), "arcs")
     assert isinstance(release.strategy, Edges)
-    return [replace(made, release=Measurement(arcs, release.noise, np.zeros(arcs.cells)))]
+    return [replace(made, measurement=Measurement(arcs, release.noise, np.zeros(arcs.cells)))]
 
 
 def as_numbers(made: Measured) -> list[Measured]:

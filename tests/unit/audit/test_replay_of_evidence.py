@@ -19,8 +19,7 @@ import rfc8785
 
 from app.audit import records
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms.protocol import Answer, Measure, Measured, Units
-from app.curator.mechanisms.recorded import noise_of
+from app.curator.mechanisms.protocol import Answer, Buy, Measured, Units
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
@@ -78,10 +77,9 @@ class Player(Playing):
             exact = buy.strategy.exact(None, self.data)
             yield Measured(Measurement(buy.strategy, buy.noise, exact + self.noise(buy.noise, exact.shape)), buy.price)
 
-    def drawn_for(self, query: Query, due: Measure) -> Units:
-        assert isinstance(due.strategy, TableStrategy)
-        exact = due.strategy.exact(None, self.data)
-        found: Units = exact + self.noise(noise_of(due.terms.noise), exact.shape)
+    def drawn_for(self, query: Query, due: Buy) -> Units:
+        exact = due.purchase.strategy.exact(None, self.data)
+        found: Units = exact + self.noise(due.purchase.added, exact.shape)
         return found
 
     def noise(self, noise: Noise, shape: tuple[int, ...]) -> Any:
@@ -221,8 +219,8 @@ def test_a_restart_arrives_at_the_same_state() -> None:
         query = parse_query(predicate(rng)).compiled(again.dataset.space)
         one, other = again.consider(query), player.session.consider(query)
         assert type(one) is type(other)
-        if isinstance(one, Measure) and isinstance(other, Measure):
-            assert (one.strategy, one.terms.noise.scale) == (other.strategy, other.terms.noise.scale)
+        if isinstance(one, Buy) and isinstance(other, Buy):
+            assert one.purchase == other.purchase
         if isinstance(one, Answer) and isinstance(other, Answer):
             assert np.abs(one.units - other.units).max() < 1 << 10
 

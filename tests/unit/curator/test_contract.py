@@ -458,7 +458,7 @@ class Player:
         if not isinstance(due, Answer):
             assert isinstance(due, MarginalTest)
             self.tests += 1
-            private, drawn = counted(due.marginal, self.data).reshape(-1), self.noise()
+            private, drawn = counted(due.purchase.strategy.plain, self.data).reshape(-1), self.noise()
             # Of this length at most: then so is any sum with weights of length 1, each by itself, and all added up.
             fresh = self.rng.normal(size=len(private))
             fresh *= self.rng.uniform(0, 1) * self.contract.reach(1) / np.sqrt(fresh @ fresh)
@@ -611,7 +611,7 @@ def test_the_state_is_that_of_the_records() -> None:
             assert np.abs(first.units - second.units).max() <= 1 << 10  # a thousandth of a count
             assert first.source == second.source
         elif isinstance(first, MarginalTest) and isinstance(second, MarginalTest):
-            assert first.marginal == second.marginal
+            assert first.purchase == second.purchase
             assert np.abs(first.counts - second.counts).max() <= 1
 
 

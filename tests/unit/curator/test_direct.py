@@ -257,8 +257,8 @@ class TestSession:
         session, plan = Session(made), made.plan
         due = session.consider(QUERY)
         assert isinstance(due, Measure)
-        assert (due.terms.noise.law, due.terms.noise.scale) == (law, plan.noise_scale_units)
-        assert due.terms.price == plan.price
+        assert (due.noise.law, due.noise.scale) == (law, plan.noise_scale_units)
+        assert due.price == plan.price
         assert due.error_bound == plan.error_bound
         session.record(QUERY, released(77, "measurement", due.error_bound))
         assert (session.updates_used, session.queries_left) == (1, 1)

@@ -97,11 +97,11 @@ class TestOnlineQueryResponse:
         query = TABLE.compiled({"type": "predicate", "where": {"x0": {"equals": 1}}})
         due = mechanism.decide(state, query, NO_WISH)
         assert isinstance(due, Test)
-        assert (due.terms.noise.law, due.terms.noise.scale) == ("laplace", plan.noise_scale_units)
-        assert due.terms.price == Amounts(plan.cost_per_update, None)
+        assert (due.noise.law, due.noise.scale) == ("laplace", plan.noise_scale_units)
+        assert due.price == Amounts(plan.cost_per_update, None)
         again = mechanism.decide(state, query, NO_WISH)
         assert isinstance(again, Test)
-        assert again.terms.noise is due.terms.noise
+        assert again.noise is due.noise
         assert (due.threshold, due.race) == (plan.threshold_units, plan.race)
         assert due.error_bound == plan.error_bound
         assert due.hypothesis.tolist() == [250_000 << plan.answer_bits]

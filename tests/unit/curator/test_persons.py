@@ -11,13 +11,14 @@ import rfc8785
 
 from app.curator.dataset import PublicDataset
 from app.curator.facts import grid_of
-from app.curator.mechanisms.protocol import Measure, Wish
+from app.curator.mechanisms.protocol import Buy, Wish
 from app.curator.mechanisms.table import TableMechanism
 from app.curator.opening import Opening, Pins
 from app.curator.planners.table import TablePlan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
+from app.measurements.strategies.tables import TableStrategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.privacy.exactness import ceil_to
 from app.spaces.queries.registry import parse_query
@@ -104,8 +105,8 @@ def test_what_is_bought_costs_what_a_person_can_move(kind: str) -> None:
     found = [(buy.noise.kind, Fraction(buy.noise.scale), buy.price) for buy in mechanism.purchases(state)]
     question = parse_query({"type": "predicate", "where": {"x": {"in": [1, 5]}}}).compiled(data.space)
     due = mechanism.decide(state, question, Wish(within=400.0 if kind == "gaussian" else None))
-    if hasattr(due, "terms"):
-        found.append((due.terms.noise.law, due.terms.noise.scale, due.terms.price))
+    if isinstance(due, Buy):
+        found.append((due.purchase.noise.kind, Fraction(due.purchase.noise.scale), due.price))
     assert kind in {law for law, _, _ in found}
     for law, scale, price in found:
         event = DiscreteLaplaceAnswer(scale, MOST) if law == "laplace" else DiscreteGaussianAnswer(scale, MOST**2)
@@ -124,15 +125,14 @@ def test_sums_of_numbers_cost_what_a_person_can_move() -> None:
         mechanism = TableMechanism(Opening(data, asked, make_plan(data, asked), evidence=Pins((), ())))
         question = parse_query({"type": "sum", "of": "n", "where": {"x": {"in": [1, 5]}}}).compiled(data.space)
         due = mechanism.decide(mechanism.start(), question, Wish())
-        assert isinstance(due, Measure)
-        assert due.strategy is not None
-        assert due.terms.noise.law == "gaussian"
-        assert max(moved.absolute for moved in due.strategy.moved) == 45
-        moved = sum(most**2 * one.squared for one in due.strategy.moved)
-        assert due.terms.price.renyi == renyi_cost(
-            DiscreteGaussianAnswer(due.terms.noise.scale, moved), data.budget.order
-        )
-        found.append(float(due.terms.noise.scale))
+        assert isinstance(due, Buy)
+        strategy, noise = due.purchase.strategy, due.purchase.noise
+        assert isinstance(strategy, TableStrategy)
+        assert noise.kind == "gaussian"
+        assert max(moved.absolute for moved in strategy.moved) == 45
+        moved = sum(most**2 * one.squared for one in strategy.moved)
+        assert due.price.renyi == renyi_cost(DiscreteGaussianAnswer(Fraction(noise.scale), moved), data.budget.order)
+        found.append(float(noise.scale))
     assert found[1] == pytest.approx(MOST * found[0], rel=1e-3)
 
 

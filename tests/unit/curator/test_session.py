@@ -480,11 +480,11 @@ def test_a_session_caught_up_from_entries_is_the_one_that_gave_them(steps: list[
         due, same = first.consider(cell(index)), second.consider(cell(index))
         if isinstance(due, Test):
             assert isinstance(same, Test)
-            assert (due.hypothesis.tolist(), due.threshold, due.terms.noise.scale, due.terms.price) == (
+            assert (due.hypothesis.tolist(), due.threshold, due.noise.scale, due.price) == (
                 same.hypothesis.tolist(),
                 same.threshold,
-                same.terms.noise.scale,
-                same.terms.price,
+                same.noise.scale,
+                same.price,
             )
         else:
             assert isinstance(same, Answer)

@@ -20,7 +20,7 @@ import rfc8785
 from app.curator.dataset import PublicDataset
 from app.curator.facts import grid_of
 from app.curator.mechanisms.graph import GraphMechanism
-from app.curator.mechanisms.protocol import Measure, Wish
+from app.curator.mechanisms.protocol import Buy, Wish
 from app.curator.opening import Opening, Pins
 from app.curator.planners.cells import EdgePlan
 from app.curator.planners.power import PowerPlan
@@ -156,14 +156,14 @@ def test_evidence_costs_what_a_node_can_move() -> None:
         ({"type": "degrees", "side": "right", "bins": [0, 2, 4]}, 2 * MOST, 2 * MOST**2, None),
     ):
         due = mechanism.decide(state, parse_query(query).compiled(data.space), Wish(within=within))
-        assert isinstance(due, Measure)
-        law, scale = due.terms.noise.law, due.terms.noise.scale
+        assert isinstance(due, Buy)
+        law, scale = due.purchase.noise.kind, Fraction(due.purchase.noise.scale) * unit
         event = (
             DiscreteLaplaceAnswer(scale, absolute * unit)
             if law == "laplace"
             else DiscreteGaussianAnswer(scale, squared * unit**2)
         )
-        assert due.terms.price.renyi == renyi_cost(event, order)
+        assert due.price.renyi == renyi_cost(event, order)
 
 
 def test_a_bought_number_of_edges_moves_by_a_nodes() -> None:

@@ -84,13 +84,13 @@ def test_it_is_measured_beside_others_in_order() -> None:
     strategies: list[Strategy] = [counts, Corners((4, 3)), counts, counts]
     due = [Purchase.at(each, noise, Apart(1), Decimal(2)) for each in strategies]
     made = measured_all(told_noise.Noise(), SPACE, DATA, due)
-    assert [measured.release.strategy for measured in made] == strategies
+    assert [measured.measurement.strategy for measured in made] == strategies
     assert [measured.price for measured in made] == [buy.price for buy in due]
-    first, corners, *others = (measured.release.values for measured in made)
+    first, corners, *others = (measured.measurement.values for measured in made)
     assert np.abs(corners - [0, 11]).max() < 3
     for each in (first, *others):
         assert np.abs(each - DATA.array.sum(axis=1)).max() < 3
-    assert [len(those([m.release for m in made], kind)) for kind in (Corners, TableStrategy, Edges)] == [1, 3, 0]
+    assert [len(those([m.measurement for m in made], kind)) for kind in (Corners, TableStrategy, Edges)] == [1, 3, 0]
     assert bought(due, Corners) == [due[1]]
 
 

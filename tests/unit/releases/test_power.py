@@ -163,8 +163,8 @@ def test_a_record_is_read_as_it_was_written() -> None:
         measured = Measured(made, Amounts(Decimal("0.1")))
         again = Measured.read(measured.document())
         assert again.document() == measured.document()
-        assert isinstance(again.release.strategy, Products)
-        assert np.array_equal(again.release.values, made.units / 512)
+        assert isinstance(again.measurement.strategy, Products)
+        assert np.array_equal(again.measurement.values, made.units / 512)
 
 
 @pytest.mark.parametrize("spec", [GRAPH, ARCS, SIDES, MATRIX])
@@ -210,9 +210,9 @@ def test_without_noise_rounds_find_the_singular_vectors(spec: dict[str, Any]) ->
     made = play_power(power, hypothesis, None, exact, told_noise.Noise(), lambda part: None)
     truth = exact.array / (2 if spec is MATRIX else 1)
     assert np.linalg.norm(truth - hypothesis.matrix, 2) < 0.15 * np.linalg.norm(truth, 2)
-    assert all(power.admits(k, each.release, each.price) for k, each in enumerate(made))  # type: ignore[arg-type]
+    assert all(power.admits(k, each.measurement, each.price) for k, each in enumerate(made))  # type: ignore[arg-type]
     # What is made of the records is what the rounds had.
-    job = Job("iterative_construction", {}, Cuts(True), None, [], [each.release for each in made], 0)  # type: ignore[arg-type]
+    job = Job("iterative_construction", {}, Cuts(True), None, [], [each.measurement for each in made], 0)  # type: ignore[arg-type]
     outcome = finish(job, lambda part: None)
     assert outcome.edges is not None
     assert np.array_equal(outcome.edges.values, power.edges.flattened(hypothesis.matrix))
@@ -268,14 +268,14 @@ def test_an_honest_release_replays(spec: dict[str, Any]) -> None:
 
 
 def quieter(made: list[Measured]) -> list[Measured]:
-    release = made[1].release
+    release = made[1].measurement
     assert isinstance(release.strategy, Products)
     noise = Noise("gaussian", release.noise.scale / 2, release.noise.bits)
     return [made[0], Measured(Measurement(release.strategy, noise, release.units), made[1].price), *made[2:]]
 
 
 def cheaper(made: list[Measured]) -> list[Measured]:
-    return [Measured(made[0].release, Amounts(floor_to(Fraction(made[0].price.renyi) / 2))), *made[1:]]
+    return [Measured(made[0].measurement, Amounts(floor_to(Fraction(made[0].price.renyi) / 2))), *made[1:]]
 
 
 NO_ROUND = "a measurement is none that a round could have made"

@@ -52,7 +52,7 @@ def combination(
 ) -> Combination:
     exact = rows @ matrix(counts.shape, marginal) @ counts.reshape(-1)
     units = np.rint(np.ldexp(exact + rng.normal(0, sigma, exact.shape), BITS)).astype(np.int64)
-    return Combination(marginal, Rows.of(rows), Noise("gaussian", Decimal(repr(sigma)), BITS), units)
+    return Combination(marginal, Noise("gaussian", Decimal(repr(sigma)), BITS), units, rows=Rows.of(rows))
 
 
 def stacked(
