@@ -121,6 +121,7 @@ class ProcessReaders:
         if "refused" in told:
             raise InvalidDataset(told["refused"], **told["extra"])
         if "failed" in told:
+            log.error("an upload could not be read", error=told["failed"])
             raise ReaderFailed(told["failed"])
         return told["told"], memory
 

@@ -15,7 +15,7 @@ from app.declarations import drafts, imports
 from app.declarations.drafts import Layout
 from app.declarations.errors import CuratorError, InvalidDataset, InvalidRequest
 from app.declarations.spec import Spec, TableSpec, problems_of
-from app.services.datasets import Datasets, reading
+from app.services.datasets import Datasets
 from app.services.ports import PrivateStore
 from app.services.principals import Principal
 
@@ -92,8 +92,7 @@ class Checks:
         notes: list[str] = []
         columns, unreadable = None, None
         try:
-            with reading():
-                columns = self._private.columns(filename, path, Layout.of(document))
+            columns = self._private.columns(filename, path, Layout.of(document))
         except InvalidDataset as error:
             # A problem like others where nothing has to be drafted: it is met again.
             unreadable = error
@@ -103,9 +102,8 @@ class Checks:
         wanted = drafts.to_draft(document, columns)
         if wanted is None:
             raise unreadable or InvalidDataset("a draft is made of a file with named columns: this one has none")
-        with reading():
-            layout = replace(Layout.of(document), names=tuple(wanted))
-            summaries = self._private.summarise(filename, path, layout) if wanted else ()
+        layout = replace(Layout.of(document), names=tuple(wanted))
+        summaries = self._private.summarise(filename, path, layout) if wanted else ()
         made = drafts.completed(document, Path(filename).stem, summaries)
         return _Draft(made.spec, columns, [*notes, *made.notes], [drafts.DRAFTED_WARNING] if wanted else [])
 

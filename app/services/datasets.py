@@ -147,7 +147,7 @@ class Datasets:
         """
         problems = [*self._refusals(spec)]
         try:
-            upload = self._read(spec, filename, path)
+            upload = self._private.read_upload(spec, filename, path)
         except CuratorError as error:
             return [*problems, error], [], None
         # What to warn of is computed from a declaration that holds, whatever its name.
@@ -172,7 +172,7 @@ class Datasets:
         """Write file and row, the row last; and what to tell who registers."""
         now = self._clock()  # before anything private is looked at
         with self._private.registration():
-            upload = self._read(spec, filename, path)
+            upload = self._private.read_upload(spec, filename, path)
             told = {"warnings": self._warnings(upload), "report": upload.report}
             key = secrets.token_bytes(KEY_BYTES)
             committed = commitment(key, upload.file)
@@ -244,11 +244,6 @@ class Datasets:
     def _named(self) -> list[str]:
         with self._store.read() as tx:
             return [entry["file_name"] for entry in tx.vault_entries().values()]
-
-    def _read(self, spec: Spec, filename: str, path: Path) -> Upload:
-        """The uploaded numbers."""
-        with reading():
-            return self._private.read_upload(spec, filename, path)
 
     def _check_free(self, tx: Transaction, name: str) -> None:
         if tx.dataset(name) is not None:
@@ -607,22 +602,6 @@ class Datasets:
                 _check_open(row)
             return
         spending.check_cap(spending.account_of_owner(actor.name, budget, holdings), holds, Decimal(granted), epsilon)
-
-
-@contextmanager
-def reading() -> Iterator[None]:
-    """While an upload is read: parsers of damaged files raise almost anything, and quote what they read.
-
-    Raises:
-        InvalidDataset: in the place of whatever else is raised.
-    """
-    try:
-        yield
-    except CuratorError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever it was, the file is at fault and its words are private
-        log.warning("an upload could not be read", error=type(error).__name__)
-        raise InvalidDataset("the file cannot be read: it is damaged, or not what its name says") from None
 
 
 def _check_committed(row: DatasetRow) -> None:
