@@ -183,11 +183,7 @@ class Session:
                     max_unverified=self.unverified_given,
                 )
             if not isinstance(mechanism, Hypothetical):
-                raise InvalidRequest(
-                    "the session keeps no hypothesis to answer from: leave unverified out"
-                    if self.opening.evidence is None
-                    else "every answer from evidence says how well it is known: leave unverified out"
-                )
+                raise InvalidRequest(f"{mechanism.instead}: leave unverified out")
             return Answer(mechanism.own(self.state, query), "hypothesis", None, unverified=True)
         given = self._given.get(query.digest)
         again = None if given is None else mechanism.again(self.state, query, *given, wish)
@@ -208,7 +204,7 @@ class Session:
         """How well an answer's values are known; None where nothing is known of that."""
         if answer.accuracy is not None or answer.unverified:
             return answer.accuracy
-        return self._answering.accuracy(self.state, query, answer.units, wish)
+        return self._answering.show(self.state, query, answer.units, wish)
 
     def working_bytes(self, query: Query) -> int:
         """The most bytes that deciding on a query and learning from it take beside the state."""

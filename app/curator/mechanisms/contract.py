@@ -216,7 +216,7 @@ class ContractMechanism(TableMechanism):
         units = query.adding(self._grid(query.selected(values)))
         shown = np.ldexp(units.astype(np.float64), -self._plan.answer_bits)
         bound = self._bound(state, query, shown, passed)
-        return Answer(units, "estimate", bound, accuracy=self.accuracy(state, query, units, wish))
+        return Answer(units, "estimate", bound, accuracy=self.show(state, query, units, wish))
 
 
 def _spread(question: Question, total: float | None) -> float:

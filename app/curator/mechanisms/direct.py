@@ -71,7 +71,7 @@ class DirectMeasurement(PlannedMechanism[Released]):
         accuracy = self._accuracy(query, units, due.wish, self._arm(query, due.wish.probability))
         return Answer(units, "measurement", due.error_bound, accuracy=accuracy)
 
-    def accuracy(self, state: Released, query: Query, units: Units, wish: Wish) -> Estimates:
+    def show(self, state: Released, query: Query, units: Units, wish: Wish) -> Estimates:
         """That of the noise: the plan's standard error, and the interval of the noise's own law.
 
         Who asks again may have chosen the question among all numbers that were released: each of them has then an equal

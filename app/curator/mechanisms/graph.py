@@ -235,7 +235,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
 
     # ------------------------------------------------------------------ what is known
 
-    def accuracy(self, state: GraphEvidence, query: Query, units: Units, wish: Wish) -> Estimates:
+    def show(self, state: GraphEvidence, query: Query, units: Units, wish: Wish) -> Estimates:
         """How well values that were given before are known by now."""
         given = self._real(units)
         if query.is_zero:

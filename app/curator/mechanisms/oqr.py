@@ -119,7 +119,7 @@ class OnlineQueryResponse(PlannedMechanism[Learnt], Hypothetical[Learnt]):
         """The construction's."""
         return self.construction.working_bytes(state.hypothesis, linear(query))
 
-    def accuracy(self, state: Learnt, query: Query, units: Units, wish: Wish) -> None:
+    def show(self, state: Learnt, query: Query, units: Units, wish: Wish) -> None:
         """Nothing is known of a value but its bound."""
 
     def _arm(self, query: Query, confidence: float) -> float:

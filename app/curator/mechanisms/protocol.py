@@ -307,6 +307,9 @@ class SessionMechanism(ABC, Generic[S]):
 class AnsweringMechanism(SessionMechanism[S]):
     """What becomes of a query."""
 
+    #: Why it answers nothing unverified, unless it is :class:`Hypothetical`.
+    instead = "the session keeps no hypothesis to answer from"
+
     @abstractmethod
     def admit(self, query: Query) -> None:
         """Refuse a query that was not promised.
@@ -344,7 +347,7 @@ class AnsweringMechanism(SessionMechanism[S]):
         """The first answer once more; None where it is not known as well as is wished."""
 
     @abstractmethod
-    def accuracy(self, state: S, query: Query, units: Units, wish: Wish) -> Estimates | None:
+    def show(self, state: S, query: Query, units: Units, wish: Wish) -> Estimates | None:
         """How well values that were given are known by now; None where nothing is known of that."""
 
     def working_bytes(self, state: S, query: Query) -> int:

@@ -39,6 +39,8 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         opening: of the session.
     """
 
+    instead = "every answer from evidence says how well it is known"
+
     def __init__(self, opening: Opening) -> None:
         self._opening, self._space = opening, opening.dataset.space
         self._bits = opening.plan.answer_bits
@@ -46,7 +48,7 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         self._wish = Wish(opening.request.within, opening.request.confidence)
 
     @abstractmethod
-    def accuracy(self, state: P, query: Query, units: Units, wish: Wish) -> Estimates:
+    def show(self, state: P, query: Query, units: Units, wish: Wish) -> Estimates:
         """How well values that were given before are known by now."""
 
     def again(self, state: P, query: Query, given: Units, bound: float | None, wish: Wish) -> Answer | None:
@@ -57,7 +59,7 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         """
         wish = replace(self._wished(wish), adaptive=False)
         if wish.within is not None and not query.is_zero:
-            found = self.accuracy(state, query, given, wish)
+            found = self.show(state, query, given, wish)
             # Where there is no value there is nothing to know better.
             if bool((found.highs - found.lows > 2 * wish.within).any()):
                 return None

@@ -137,7 +137,7 @@ class TableMechanism(RecordedMechanism[Evidence]):
 
     # ------------------------------------------------------------------ what is known
 
-    def accuracy(self, state: Evidence, query: Query, units: Units, wish: Wish) -> Estimates:
+    def show(self, state: Evidence, query: Query, units: Units, wish: Wish) -> Estimates:
         """How well values that were given before are known by now."""
         bits = self._bits if query.answer_bits is None else query.answer_bits
         given = np.where(units == NO_VALUE, np.nan, np.ldexp(units.astype(np.float64), -bits))

@@ -206,7 +206,7 @@ def test_of_many_numbers_nobody_learns(groups: int) -> None:
         if record["record"] == "measurement":
             later.pin(replace(Measured.read(record), price=NOTHING))
     query = parse_query(blocks(groups)).compiled(later.dataset.space)
-    assert later.mechanism.accuracy(later.state, query, np.zeros(query.numbers, np.int64), Wish()).unbiased.all()
+    assert later.mechanism.show(later.state, query, np.zeros(query.numbers, np.int64), Wish()).unbiased.all()
     assert known(later)[1].posterior.kept == kept
 
 
