@@ -36,7 +36,7 @@ _KINDS = 3
 #: The logarithm of a width beside another that no purchase is worth asking for, and the least width above nothing.
 _NEVER, _LEAST = 1e4, 1e-300
 #: Any confidence, where only values and their errors are looked at.
-_ANY = 0.95
+ANY = 0.95
 #: Laplace noise of so many steps that these do not show.
 _LAPLACE = Noise("laplace", Decimal(1000), 0)
 
@@ -230,7 +230,7 @@ class Kind(ABC, Generic[A]):
         values, covariances = found.values.copy(), found.covariances.copy()
         missing = ~unbiased[:, 0]
         if missing.any():
-            shown = self.policy.shown(asked.question, None, _ANY)
+            shown = self.policy.shown(asked.question, None, ANY)
             values[missing, 0] = asked.of(shown.values)[missing]
             covariances[missing, :, 0] = covariances[missing, 0, :] = 0.0
             covariances[missing, 0, 0] = np.square(asked.of(shown.standard_errors)[missing])

@@ -350,6 +350,77 @@ class Residuals:
             found.append(Joint.of_one(0, len(rows), mean.values, mean.variances))
         return found
 
+    def together(self, sums: Sequence[Groups]) -> list[Joint]:
+        """What each independent source tells of several sums of the cells of one marginal, for each of their answers:
+        best linear unbiased values with the covariances of their noise. What stays apart tells sums of cells that it
+        tells one by one.
+
+        Args:
+            sums: of one marginal, with answers of one shape, of which each attribute tells some axes apart. A cell is
+                counted in the same answer of each sum, or in none.
+
+        Raises:
+            ValueError: when they are of another table.
+        """
+        marginal = sums[0].marginal
+        self.check(marginal.attributes, marginal.sizes)
+        found = [known._closed_together(sums) for known in (self, *self._others)]
+        shared = [[replace(one, answers=np.minimum(one.answers, other.answers)) for other in sums] for one in sums]
+        for measurement in self._apart:
+            own = own_values(Cells(marginal), measurement)
+            if own is not None:
+                variances = [[both.summed(own.variances) for both in row] for row in shared]
+                found.append(Joint.of_rows([one.summed(own.values) for one in sums], variances))
+        for combination in self.combinations:
+            rows = [row for row in (_weighing(one, combination.marginal) for one in sums) if row is not None]
+            if rows:
+                known = {
+                    (j, k): Unbiased(*combination.weighed(rows[k] if j == k else csr_array(rows[j] + rows[k])))
+                    for k in range(len(rows))
+                    for j in range(k + 1)
+                }
+                values = [known[k, k].values for k in range(len(rows))]
+                covariances = [[_polar(known, j, k) for k in range(len(rows))] for j in range(len(rows))]
+                found.append(Joint.of_rows(values, covariances))
+        return found
+
+    def _closed_together(self, sums: Sequence[Groups]) -> Joint:
+        """The values that residuals give to sums of cells, and their covariances: of two with weights u and w on the
+        cells that of sets C of attributes of ``v_C * u' (x) G_i w``, where G_i are the inner products of what the level
+        of an attribute sees of each two of its cells."""
+        marginal, count = sums[0].marginal, math.prod(sums[0].shape)
+        partitions = [marginal.partition(axis) for axis in range(len(marginal.attributes))]
+        weights = [(one.answers >= 0).astype(np.float64) for one in sums]
+        values, covariances = np.zeros((len(sums), count)), np.zeros((len(sums), len(sums), count))
+        missing = np.zeros((len(sums), count), dtype=bool)
+        # Each value of a cell weighs one; less than rounding of their number is none.
+        inside = np.ones(())
+        for partition in partitions:
+            inside = inside[..., None] * partition.counts
+        least = _SQUARES * np.stack([one.summed(inside).reshape(-1) for one in sums])
+        levels = [
+            _seen(partition, self._levels(attribute), _told_along(sums, axis))
+            for axis, (attribute, partition) in enumerate(zip(marginal.attributes, partitions, strict=True))
+        ]
+        for seen in itertools.product(*levels):
+            moved = weights
+            for axis, part in enumerate(seen):
+                moved = [_onto(part.products, array, axis) for array in moved]
+            squares = np.array([[one.summed(own).reshape(-1) for own in moved] for one in sums])
+            named = zip(marginal.attributes, seen, strict=True)
+            known = self._residuals.get(tuple((a, p.level.cells) for a, p in named if p.level is not None))
+            if known is None:
+                missing |= np.einsum("kkg->kg", squares) > least
+                continue
+            term = known.values
+            for axis, part in enumerate(seen):
+                term = _onto(part.shares, np.expand_dims(term, axis) if part.level is None else term, axis)
+            values += np.stack([one.summed(term).reshape(-1) for one in sums])
+            covariances += squares / known.precision
+        for k, unknown in enumerate(missing):
+            covariances[k, k, unknown] = np.nan
+        return Joint.of_rows(list(values), [list(row) for row in covariances])
+
     def _sources(self, question: Question) -> list[Residuals | Apart]:
         """What tells of a question, each independently of the others; of groups single measurements alone."""
         if isinstance(question, Groups):
@@ -916,6 +987,64 @@ class _Indicators(_Rows):
         # Shares serve in place of what they differ from those of coarser cells, as the residual sums to zero there.
         weighed = np.take(array, part.cells, axis=axis) * along(part.weights, axis, array.ndim)
         return np.asarray(np.add.reduceat(weighed, part.begins, axis=axis))
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """What one level of an attribute sees of the cells of a partition, or their means where ``level`` is None.
+
+    ``shares`` has a row for each cell and a column for each of the level: which part of its values lies in it.
+    ``products`` are the inner products of what it sees of two cells beyond what coarser levels do.
+    """
+
+    level: Partition | None
+    shares: csr_array
+    products: csr_array
+
+
+def _seen(partition: Partition, levels: Sequence[Partition], told: IntArray) -> list[_Seen]:
+    """Of each level, from fine to coarse, and of the means; products are those of cells that are told alike."""
+    size, cells = partition.size, partition.cells
+    shares = csr_array((np.ones(size), (partition.labels, np.arange(size))), shape=(cells, size))
+    alike = csr_array((np.ones(cells), (np.arange(cells), told)))
+    rows, columns = (alike @ alike.T).nonzero()
+
+    def products(weights: csr_array) -> FloatArray:
+        return np.asarray(weights[rows].multiply(weights[columns]).sum(axis=1)).reshape(-1)
+
+    found = []
+    for level, coarser in itertools.zip_longest(levels, levels[1:]):
+        among = Partition.of(np.zeros(level.cells)) if coarser is None else coarser.over(level)
+        onto = csr_array((1 / among.counts[among.labels], (np.arange(level.cells), among.labels)))
+        whole, means = products(shares), csr_array(shares @ onto)
+        beyond = whole - products(csr_array(means * np.sqrt(among.counts)))
+        # Of cells that the level does not tell apart rounding leaves something.
+        beyond[np.abs(beyond) < _SQUARES * size] = 0.0
+        if beyond.any():
+            found.append(_Seen(level, shares, csr_array((beyond, (rows, columns)), shape=(cells, cells))))
+        shares = means
+    return [*found, _Seen(None, shares, csr_array((products(shares), (rows, columns)), shape=(cells, cells)))]
+
+
+def _told_along(sums: Sequence[Groups], axis: int) -> IntArray:
+    """A number for each cell along one attribute: those of equal numbers are counted in the same answers, as far as the
+    attribute tells these apart."""
+    answers = np.max([one.answers for one in sums], axis=0)
+    rest = np.moveaxis(answers, axis, 0).reshape(answers.shape[axis], -1)
+    inside, told = rest >= 0, np.zeros(len(rest), np.int64)
+    for count in reversed(sums[0].shape):
+        rest, coordinate = np.divmod(rest, count)
+        most, least = np.where(inside, coordinate, -1).max(axis=1), np.where(inside, coordinate, count).min(axis=1)
+        if bool((most <= least).all()):
+            told = told * count + np.maximum(most, 0)
+    return np.unique(told, return_inverse=True)[1].reshape(-1)
+
+
+def _onto(matrix: csr_array, array: FloatArray, axis: int) -> FloatArray:
+    """An axis of an array taken to another by a matrix."""
+    moved = np.moveaxis(array, axis, 0)
+    found = np.asarray(matrix @ moved.reshape(len(moved), -1))
+    return np.moveaxis(found.reshape(-1, *moved.shape[1:]), 0, axis)
 
 
 def _contrasts(
