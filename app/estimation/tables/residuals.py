@@ -407,16 +407,17 @@ class Residuals:
             for axis, part in enumerate(seen):
                 moved = [_onto(part.products, array, axis) for array in moved]
             squares = np.array([[one.summed(own).reshape(-1) for own in moved] for one in sums])
+            weighs = np.einsum("kkg->kg", squares) > least
             named = zip(marginal.attributes, seen, strict=True)
             known = self._residuals.get(tuple((a, p.level.cells) for a, p in named if p.level is not None))
             if known is None:
-                missing |= np.einsum("kkg->kg", squares) > least
+                missing |= weighs
                 continue
             term = known.values
             for axis, part in enumerate(seen):
                 term = _onto(part.shares, np.expand_dims(term, axis) if part.level is None else term, axis)
             values += np.stack([one.summed(term).reshape(-1) for one in sums])
-            covariances += squares / known.precision
+            covariances += np.where(weighs & weighs[:, None], squares, 0.0) / known.precision
         for k, unknown in enumerate(missing):
             covariances[k, k, unknown] = np.nan
         return Joint.of_rows(list(values), [list(row) for row in covariances])

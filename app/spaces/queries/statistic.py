@@ -25,7 +25,7 @@ from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.queries import canonical
 from app.spaces.queries.forms import Form, Whole
-from app.spaces.queries.linear import CompiledLocal, CompiledProduct, CompiledZero
+from app.spaces.queries.linear import CompiledDense, CompiledLocal, CompiledProduct, CompiledZero
 from app.spaces.queries.marginal import CompiledMarginal, MarginalQuery, SingleCell, marginal
 from app.spaces.queries.predicate import predicate, values_looked_at
 from app.spaces.queries.request import Request, Value, Weight, Where, does_not_fit
@@ -70,7 +70,7 @@ class GroupedQuery(Request):
             InvalidQuery: when words do not fit the table, or a single group is left.
         """
         if not self.group_by:
-            return predicate(space, self.where, there)
+            return records(space, self.where, there)
         words = {"type": "marginal", "attributes": self.group_by, "bins": self.bins}
         asked = MarginalQuery.model_validate(words).model_copy(update={"where": self.where})
         try:
@@ -290,13 +290,29 @@ class StatisticOfNumbers(CompiledStatistic):
         return np.stack([self.base.told(column) for column in each.T], axis=1).reshape(-1)
 
 
+def records(space: TableSpace, where: Where, there: Mapping[int, Members] = MappingProxyType({})) -> Query:
+    """The records that satisfy conditions, of those that count, by a form that tells all of them."""
+    return _told(predicate(space, where, there))
+
+
+def _told(query: Query) -> Query:
+    """Weights of 0 and 1 on combinations of the values of all attributes as they are told of some."""
+    if not isinstance(query, CompiledDense):
+        return query
+    return CompiledLocal(tuple(range(query.weights.ndim)), query.weights != 0, query.shape)
+
+
 def read_base(space: TableSpace, form: Mapping[str, Any]) -> Query:
     """The numbers of records of a canonical form.
 
     Raises:
         InvalidQuery: when they are no counts, or out of range, or it is no such form at all.
     """
-    base = MarginalQuery.read(space, form) if form.get("type") == MarginalQuery.name() else canonical.read(space, form)
+    base = (
+        MarginalQuery.read(space, form)
+        if form.get("type") == MarginalQuery.name()
+        else _told(canonical.read(space, form))
+    )
     if not isinstance(base, CompiledMarginal | CompiledProduct | CompiledLocal | CompiledZero) or base.grid_bits:
         raise InvalidQuery("a canonical statistic is of counted records")
     return base

@@ -372,3 +372,15 @@ def test_no_form_ends_in_another_exception(part: Any, place: str) -> None:
     except InvalidQuery:
         return
     assert query.canonical == form
+
+
+def test_conditions_on_every_attribute() -> None:
+    """Combinations of values of all attributes are told as those of some are. Would catch a question that is answered
+    and recorded, and cannot be read back."""
+    attributes = [{"name": "sex", "values": ["f", "m"]}, {"name": "age", "lower": 15, "upper": 30, "grid": 1}]
+    few = universe({"name": "t", "kind": "table", "attributes": attributes, "budget": BUDGET})
+    query = few.compiled({"type": "mean", "of": "age", "where": {"any": [{"sex": "f"}, {"age": {"lt": 20}}]}})
+    again = from_canonical(few.space, orjson.loads(query.canonical_bytes), {})
+    assert again.digest == query.digest
+    # Women of any age, and men of 15 to 19.
+    assert query.canonical["base"] == {"axes": [0, 1], "ranges": [0, 21], "type": "local"}
