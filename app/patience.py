@@ -1,10 +1,13 @@
-"""Giving up long computations: whoever starts one says when nobody waits for it any more."""
+"""Long computations: they tell how far they are, and whoever starts one says when nobody waits for it any more."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+#: Told of how much of the work is done, from 0 to 1.
+Progress = Callable[[float], None]
 
 _still_wanted: ContextVar[Callable[[], None]] = ContextVar("still_wanted", default=lambda: None)
 

@@ -17,7 +17,8 @@ from typing import Any, BinaryIO
 
 from app.bootstrap.process import die_with_parent, ignore_signals, limit_memory, worker_environment
 from app.declarations.errors import CuratorError
-from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied, finish
+from app.patience import Progress
+from app.releases.finishing import Job, Outcome, TookTooLong, WorkerDied, finish
 
 _LENGTH = struct.Struct("<Q")
 #: Added to the nice value: requests come first.

@@ -23,7 +23,6 @@ By Grothendieck's inequality the relaxation is below 1.783 times the cut norm.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -34,12 +33,12 @@ from scipy.sparse import csr_array, issparse
 
 from app.bisection import least_factor
 from app.geometry.norms import FloatArray
+from app.patience import Progress
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 #: The search is made in single precision: only what is certified, and the value of the sets found, need more.
 SingleArray: TypeAlias = npt.NDArray[np.float32]
 #: Told the part that is done, from 0 to 1.
-Progress: TypeAlias = Callable[[float], None]
 
 #: Length of the relaxation's vectors.
 RANK = 16

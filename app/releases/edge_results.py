@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from app.measurements.record import Measurement, those
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
+from app.patience import Progress
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
 from app.releases.synthetic_graph import NoisyDegrees, NoisyEdges, drawn_graph, nearest_graph, spectral_graph
 from app.spaces.tensor import FloatArray
@@ -80,7 +81,7 @@ def edge_values(
     *,
     beta: float,
     seed: int,
-    progress: Callable[[float], None],
+    progress: Progress,
 ) -> tuple[EdgeValues, dict[str, Any]]:
     """What a release of all cells comes to, and what is to be said of it.
 
@@ -120,7 +121,7 @@ def synthetic_graph(
     options: Mapping[str, Any],
     *,
     seed: int,
-    progress: Callable[[float], None],
+    progress: Progress,
 ) -> tuple[FloatArray, dict[str, Any]]:
     """Weights in [0, 1] whose cuts are near those of the graph, one a cell, and what is to be said of them.
 

@@ -5,7 +5,7 @@ All of it is a function of what was released, so it costs nothing and may be mad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from app.estimation.tables.residuals import Residuals
 from app.measurements.record import Measurement, those
 from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy
+from app.patience import Progress
 from app.releases.edge_results import EdgeValues, edge_values
 from app.releases.power import low_rank
 from app.releases.rounds import learnt
@@ -24,9 +25,6 @@ from app.releases.table_results import CONFIDENCE, Answers, Records, asked, near
 from app.releases.workloads import Cuts, Marginals, Sums, Workload
 from app.spaces.partition import Partition
 from app.spaces.tensor import DenseTensor
-
-#: Told of how much of the work is done, from 0 to 1.
-Progress = Callable[[float], None]
 
 
 class WorkerDied(Exception):

@@ -41,6 +41,7 @@ from scipy.optimize import minimize
 
 from app.estimation.pooling import Pooled
 from app.estimation.tables.residuals import Residuals
+from app.patience import Progress
 from app.spaces.tensor import FloatArray
 
 #: A table of more cells is not held: its arrays take about a gibibyte together.
@@ -63,9 +64,6 @@ _START = 60
 
 #: After so many steps of a projection it is looked at how near it is.
 _PROVEN = 20
-
-#: Told of how much of the work is done, from 0 to 1.
-Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ The next round starts from what the last step's product still lacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -20,6 +20,7 @@ from app.measurements.record import Measurement, Purchase, those
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategies.products import Products
 from app.measurements.strategy import Strategy
+from app.patience import Progress
 from app.privacy.ledger import Amounts
 from app.releases.edge_results import EdgeValues
 from app.spaces.tensor import FloatArray, IntArray
@@ -172,9 +173,7 @@ def _weights(products: Products) -> tuple[FloatArray | None, FloatArray | None]:
     return left, right
 
 
-def low_rank(
-    known: Sequence[Known], made: Sequence[Known], progress: Callable[[float], None]
-) -> tuple[EdgeValues, dict[str, Any]]:
+def low_rank(known: Sequence[Known], made: Sequence[Known], progress: Progress) -> tuple[EdgeValues, dict[str, Any]]:
     """What the rounds of a release taught, a value for every cell, and what is to be said of it.
 
     Values are sums of the queries that were learnt: they may lie beyond the bounds of the data, and are not unbiased.

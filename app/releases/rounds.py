@@ -21,6 +21,7 @@ from app.measurements.noise import Noise
 from app.measurements.pieces import Counts, counts_of
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import TableStrategy
+from app.patience import Progress
 from app.privacy.costs import ExponentialChoice
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
@@ -190,7 +191,7 @@ def learnt(
     construction: MarginalConstruction,
     known: Sequence[Measurement[TableStrategy]],
     made: Sequence[Measurement[TableStrategy]],
-    progress: Callable[[float], None],
+    progress: Progress,
 ) -> Learnt:
     """What the rounds of a release taught: the average of the hypotheses behind the last quarter of them.
 

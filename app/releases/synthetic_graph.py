@@ -20,17 +20,14 @@ of degrees alone, to which edges then add little.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from scipy.sparse.linalg import eigsh, svds
 
 from app.geometry.cut_norm import Bordered, CutNorm, SingleArray, cut_norm, random_signs, settle
 from app.geometry.norms import FloatArray
-
-Progress: TypeAlias = Callable[[float], None]
+from app.patience import Progress
 
 #: Sides up to which all singular values are computed at once.
 SMALL = 1200
@@ -175,14 +172,13 @@ def capped_product(left: FloatArray, right: FloatArray, *, undirected: bool = Fa
 
 def within_bounds(
     weights: FloatArray,
-    bounds: tuple[float, float] = (0.0, 1.0),
     *,
     undirected: bool = False,
     loops: bool = True,
 ) -> FloatArray:
-    """The nearest weights within bounds, by squared distance, with the same sums of rows and columns.
+    """The nearest weights from 0 to 1, by squared distance, with the same sums of rows and columns.
 
-    They are ``clip(weights + a_i + c_j, low, high)``; a and c are found by Newton steps on one side at a time. Clipping
+    They are ``clip(weights + a_i + c_j, 0, 1)``; a and c are found by Newton steps on one side at a time. Clipping
     alone would add what it cuts off below zero to every cut of a sparse graph. Sums that cannot be had are approached.
     """
     if not loops:
@@ -191,7 +187,7 @@ def within_bounds(
     left, right = weights.sum(axis=1), weights.sum(axis=0)
     rows, columns = np.zeros(len(left)), np.zeros(len(right))
     for _ in range(_FITS):
-        moved, sums, free = _clipped(weights, rows, columns, bounds, loops, axis=1)
+        moved, sums, free = _clipped(weights, rows, columns, loops, axis=1)
         if max(np.abs(left - sums).max(), np.abs(right - moved.sum(axis=0)).max()) <= _CLOSE:
             return moved
         step = (left - sums) / np.maximum(free, 1)
@@ -199,20 +195,19 @@ def within_bounds(
             rows = columns = rows + step / 2
             continue
         rows = rows + step
-        _, sums, free = _clipped(weights, rows, columns, bounds, loops, axis=0)
+        _, sums, free = _clipped(weights, rows, columns, loops, axis=0)
         columns = columns + (right - sums) / np.maximum(free, 1)
-    return _clipped(weights, rows, columns, bounds, loops, axis=1)[0]
+    return _clipped(weights, rows, columns, loops, axis=1)[0]
 
 
 def nearest_graph(
     edges: NoisyEdges,
-    bounds: tuple[float, float] = (0.0, 1.0),
     *,
     rounds: int = 200,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> NearestGraph:
-    """Weights within bounds nearest to the noisy values in cut norm: ``min max_(S,T) |(x - z)(S, T)|``.
+    """Weights from 0 to 1 nearest to the noisy values in cut norm: ``min max_(S,T) |(x - z)(S, T)|``.
 
     A game: one side chooses weights, the other an average W of signed cuts. Each round looks for cuts by which the
     weights are off most (local search from cuts of the rounds before, some nodes turned over) and moves the weights
@@ -223,17 +218,15 @@ def nearest_graph(
 
     Args:
         edges: noisy values of all pairs. Pairs of an undirected graph are cut as those of a symmetric matrix.
-        bounds: least and largest weight.
         rounds: each takes some products of the matrix with 32 columns.
         seed: of the search; the same for the same result.
         progress: told the part that is done, from 0 to 1.
     """
-    low, high = bounds
     rng = np.random.default_rng(seed)
     values, outside = edges.values, np.zeros_like(edges.values, dtype=np.bool_)
     if not edges.loops:
         np.fill_diagonal(outside, True)
-    weights = within_bounds(values, bounds, undirected=edges.undirected, loops=edges.loops)
+    weights = within_bounds(values, undirected=edges.undirected, loops=edges.loops)
     signs = random_signs((values.shape[1] + 1, _KEPT), rng)
     average, mean = np.zeros_like(values), weights
     best, distance, least = weights, math.inf, 0.0
@@ -247,11 +240,11 @@ def nearest_graph(
         cuts[outside] = 0
         newest = _NEWEST / (number + _NEWEST)
         average = (1 - newest) * average + newest * cuts
-        least = max(least, _least(average, values, low, high, number + 1))
+        least = max(least, _least(average, values, number + 1))
         mean = (1 - newest) * mean + newest * weights
         gained = float(np.vdot(cuts, weights - values))
         target = (min(distance, gained) + least) / 2
-        weights = np.clip(weights - (gained - target) / float(np.vdot(cuts, cuts) or 1.0) * cuts, low, high)
+        weights = np.clip(weights - (gained - target) / float(np.vdot(cuts, cuts) or 1.0) * cuts, 0.0, 1.0)
         weights[outside] = 0
         if progress is not None:
             progress((number + 1) / rounds)
@@ -326,16 +319,15 @@ def _clipped(
     weights: FloatArray,
     rows: FloatArray,
     columns: FloatArray,
-    bounds: tuple[float, float],
     loops: bool,
     axis: int,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """``clip(weights + a_i + c_j, low, high)``, its sums along an axis, and how many entries are strictly within."""
+    """``clip(weights + a_i + c_j, 0, 1)``, its sums along an axis, and how many entries are strictly within."""
     # Sums of a and c first: of an undirected graph the result is then symmetric to the last bit.
     moved = np.add.outer(rows, columns)
     moved += weights
-    free = np.count_nonzero((moved > bounds[0]) & (moved < bounds[1]), axis=axis)
-    np.clip(moved, *bounds, out=moved)
+    free = np.count_nonzero((moved > 0.0) & (moved < 1.0), axis=axis)
+    np.clip(moved, 0.0, 1.0, out=moved)
     if not loops:
         np.fill_diagonal(moved, 0)
     return moved, moved.sum(axis=axis), free.astype(np.float64)
@@ -368,7 +360,7 @@ def _average(rows: SingleArray, columns: SingleArray, undirected: bool) -> Float
     return (result + result.T) / 2 if undirected else result
 
 
-def _least(cuts: FloatArray, values: FloatArray, low: float, high: float, rounds: int) -> float:
+def _least(cuts: FloatArray, values: FloatArray, rounds: int) -> float:
     """``min <W, x - z>`` over weights x within bounds, less what rounding may have added to it and to the average W."""
-    terms = np.minimum(cuts * (low - values), cuts * (high - values))
+    terms = np.minimum(cuts * (0.0 - values), cuts * (1.0 - values))
     return float(terms.sum()) - 4 * (terms.size + rounds) * _ROUNDOFF * float(np.abs(terms).sum())

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from app.estimation.tables.local_fit import LocalFits
+from app.patience import Progress
 from app.spaces.partition import Marginal
 from app.spaces.questions import Cells
 from app.spaces.tensor import FloatArray, IntArray
@@ -36,9 +37,6 @@ _LEAST_FRACTION = 0.02
 _MOST_CELLS, _MOST_PARENTS = 2500, 2
 #: No value has a smaller share among the records that agree on earlier attributes, unless nothing else is fitted.
 _LEAST_SHARE = 1e-12
-
-#: Told of how much of the work is done, from 0 to 1.
-Progress = Callable[[float], None]
 
 
 def rounded(

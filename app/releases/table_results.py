@@ -22,6 +22,7 @@ from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import Contrast, Counts, pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import TableStrategy
+from app.patience import Progress
 from app.releases.fitting import MOST_CELLS, fit, known_of, projection
 from app.releases.synthetic_table import from_local_fits, listed, rounded
 from app.releases.workloads import Marginals, Ranges, Sums, TableWorkload
@@ -31,9 +32,6 @@ from app.spaces.tensor import FloatArray, IntArray
 
 #: The confidence of intervals.
 CONFIDENCE = 0.95
-
-#: Told of how much of the work is done, from 0 to 1.
-Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True, eq=False)

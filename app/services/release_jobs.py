@@ -43,8 +43,9 @@ from app.declarations.errors import CuratorError
 from app.measurements.record import Measurement, Purchase, those
 from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy
+from app.patience import Progress
 from app.privacy.ledger import total
-from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied
+from app.releases.finishing import Job, Outcome, TookTooLong, WorkerDied
 from app.releases.power import started
 from app.releases.rounds import Hypothesis
 from app.services import spending

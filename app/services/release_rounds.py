@@ -7,7 +7,7 @@ from app.curator.mechanisms.protocol import Measured
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.products import Products
 from app.measurements.strategy import exact_values
-from app.releases.finishing import Progress
+from app.patience import Progress
 from app.releases.power import STEPS, LowRank, PowerRounds
 from app.releases.rounds import Hypothesis, Rounds
 from app.services.measuring import measured_all

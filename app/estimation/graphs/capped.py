@@ -39,12 +39,6 @@ class Capped:
         return np.argsort(-self.columns, kind="stable")
 
     @lazy
-    def _full(self) -> IntArray:
-        """For each row how many columns, the largest first, are capped."""
-        with np.errstate(divide="ignore"):
-            return np.searchsorted(-self.columns[self._order], -1 / self.rows, "left")
-
-    @lazy
     def diagonal(self) -> FloatArray:
         """What stands on the diagonal of the capped product."""
         return np.minimum(1.0, self.rows * self.columns)
@@ -54,11 +48,7 @@ class Capped:
         if self.capless:
             sums: FloatArray = self.rows * float(weights @ self.columns)
         else:
-            ordered = weights[self._order]
-            plain = np.concatenate([[0.0], np.cumsum(ordered)])
-            # From the least factor on: beside the largest ones it would be lost.
-            scaled = np.concatenate([[0.0], np.cumsum((ordered * self.columns[self._order])[::-1])])[::-1]
-            sums = plain[self._full] + self.rows * scaled[self._full]
+            sums = _running(self.rows, self.columns[self._order], weights[self._order])
         return sums if self.loops else sums - self.diagonal * weights
 
     @lazy
@@ -79,12 +69,7 @@ class Capped:
             total = _summed(left, x) * _summed(right, y)
         else:
             order = np.argsort(-y, kind="stable")
-            plain = np.concatenate([[0.0], np.cumsum(right[order])])
-            # From the least factor on: beside the largest ones it would be lost.
-            scaled = np.concatenate([[0.0], np.cumsum((right * y)[order][::-1])])[::-1]
-            with np.errstate(divide="ignore"):
-                full = np.searchsorted(-y[order], -1 / x, "left")
-            total = _summed(left, plain[full] + x * scaled[full])
+            total = _summed(left, _running(x, y[order], right[order]))
         if self.loops:
             return total
         both, first, second = np.intersect1d(rows, columns, assume_unique=True, return_indices=True)
@@ -126,6 +111,17 @@ class Capped:
         np.divide(rest, ordered, out=sums, where=ordered > _TINY)
         capped = np.minimum(np.searchsorted(np.arange(len(sums)) + sums, wanted), len(sums) - 1)
         return np.minimum((wanted - capped) / np.maximum(rest[capped], _TINY), _MOST_STEP * self.rows)
+
+
+def _running(x: FloatArray, y: FloatArray, weights: FloatArray) -> FloatArray:
+    """For each row the weighted sum of its cells, of columns by factor, the largest first."""
+    with np.errstate(divide="ignore"):
+        full = np.searchsorted(-y, -1 / x, "left")
+    plain = np.concatenate([[0.0], np.cumsum(weights)])
+    # From the least factor on: beside the largest ones it would be lost.
+    scaled = np.concatenate([[0.0], np.cumsum((weights * y)[::-1])])[::-1]
+    sums: FloatArray = plain[full] + x * scaled[full]
+    return sums
 
 
 def _summed(weights: FloatArray, values: FloatArray) -> float:
