@@ -866,8 +866,19 @@ class Session:
         bins: Mapping[str, Iterable[float]] | None,
         wanted: Wanted,
     ) -> Answer | Marginal:
-        question = statistic(kind, of, q=q, where=where, group_by=group_by or (), bins=bins)
-        return self.marginal(question, **wanted) if asks_table(question) else self.ask(question, **wanted)
+        return self.answer(statistic(kind, of, q=q, where=where, group_by=group_by or (), bins=bins), **wanted)
+
+    def answer(
+        self,
+        query: QueryLike,
+        *,
+        within: float | None = None,
+        confidence: float | None = None,
+        adaptive: bool = False,
+        key: str | None = None,
+    ) -> Answer | Marginal:
+        """Answer one query, whether that is one number or a table; otherwise as :meth:`ask`."""
+        return self._ask(query, _wanted(within, confidence, adaptive), key)
 
     def _ask(self, query: QueryLike, wanted: JSON, key: str | None) -> Answer | Marginal:
         key = key or _new_key()

@@ -15,20 +15,6 @@ NUMBERS = ("value", "standard_error", "low", "high")
 FACTS = b"curator"
 
 
-def is_table(asked: Any) -> bool:
-    """Whether the answer to a question (parsed JSON) is a table: of counts, of blocks or degrees of a graph, or of a
-    statistic by groups or at several parts.
-    """
-    if not isinstance(asked, dict):
-        return False
-    several = asked.get("q")
-    return (
-        asked.get("type") in ("marginal", "blocks", "degrees")
-        or bool(asked.get("group_by"))
-        or (isinstance(several, list) and len(several) > 1)
-    )
-
-
 def arrow_table(reply: bytes) -> bytes:
     """The reply as an Arrow stream.
 

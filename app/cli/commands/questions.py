@@ -103,8 +103,6 @@ def ask(
     stands in the place of counts. Of a graph [bold]--blocks communities.csv[/bold] counts the edges between groups of
     nodes, [bold]--degrees[/bold] nodes by how many edges they have.
     """
-    from app.client.queries import asks_table
-
     of = {"sum": sum_of, "mean": mean_of, "variance": variance_of, "quantile": quantile_of}
     statistic = _statistic({kind: name for kind, name in of.items() if name is not None}, levels)
     graph = _of_graph(blocks, blocks_right, only, side, bins or [], degrees=degrees)
@@ -116,7 +114,7 @@ def ask(
         opened = curator.session(session)
         if blocks is not None:
             asked |= _nodes(asked, curator.dataset(opened.opened.dataset).raw["domain"])
-        answer = opened.marginal(asked, **wanted) if asks_table(asked) else opened.ask(asked, **wanted)
+        answer = opened.answer(asked, **wanted)
     if as_json:
         print_json(answer.raw)
     elif as_csv:

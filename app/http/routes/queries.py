@@ -12,13 +12,14 @@ from starlette.responses import Response
 from app.declarations.errors import InvalidRequest
 from app.http import bodies, dense_bodies, headers, schemas
 from app.http.context import Context
-from app.http.marginal_tables import arrow_table, is_table
+from app.http.marginal_tables import arrow_table
 from app.http.openapi import problem_responses, query_body, wanted_parameters
 from app.http.replies import encoded_reply
 from app.http.requests import asker_of, flag, idempotency_key, json_body, json_object, number
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
 from app.services.query_bodies import check_body
+from app.spaces.queries.registry import is_table
 from app.spaces.queries.request import WANTED, QueryModel, parse_wanted
 
 MAX_BATCH = 10_000

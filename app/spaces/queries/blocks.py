@@ -51,6 +51,7 @@ class BlocksQuery(Request):
     """
 
     type: Literal["blocks"]
+    tabled = True
     left: Groups = Field(description="groups of nodes, or of rows, by what they are called")
     right: Groups | None = Field(
         default=None, description="of the nodes to the right, or of columns; those to the left where it is left out"

@@ -28,6 +28,7 @@ class DegreesQuery(Request):
     """How many nodes of a graph without weights have a degree in each bin."""
 
     type: Literal["degrees"]
+    tabled = True
     side: Literal["left", "right", "out", "in"] | None = Field(
         default=None,
         description="whose degrees; of a directed graph out is left and in is right, of an undirected "

@@ -52,6 +52,7 @@ class MarginalQuery(Request):
     """
 
     type: Literal["marginal"]
+    tabled = True
     attributes: list[StrictStr] = Field(min_length=1, max_length=60)
     bins: dict[str, Annotated[list[Value], Field(fail_fast=True, min_length=2)]] = Field(default_factory=dict)
     where: Where = Field(default_factory=Where)

@@ -59,6 +59,19 @@ def parse_query(asked: Any) -> QueryRequest:
         raise InvalidQuery(explain(error, QueryRequest, asked)) from None
 
 
+def is_table(asked: Any) -> bool:
+    """Whether the answer to a question (parsed JSON) is a table: by its kind, or as it is asked by groups or at several
+    parts."""
+    if not isinstance(asked, dict):
+        return False
+    kind, several = asked.get("type"), asked.get("q")
+    return (
+        (isinstance(kind, str) and _KINDS.get(kind, Request).tabled)
+        or bool(asked.get("group_by"))
+        or (isinstance(several, list) and len(several) > 1)
+    )
+
+
 def from_canonical(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query:
     """The query a canonical form stands for; ``blobs`` holds dense weights by SHA-256.
 

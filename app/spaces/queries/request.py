@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -69,7 +69,13 @@ WANTED = frozenset(QueryModel.model_fields)
 
 
 class Request(QueryModel):
-    """A query of some kind, and what is wanted of its answer."""
+    """A query of some kind, and what is wanted of its answer.
+
+    Attributes:
+        tabled: whether the answer is a table, whatever else is said.
+    """
+
+    tabled: ClassVar[bool] = False
 
     @abstractmethod
     def compiled(self, space: Space) -> Query:

@@ -26,8 +26,7 @@ from app.client import (
     where,
 )
 from app.client.queries import asks_table
-from app.http.marginal_tables import is_table
-from app.spaces.queries.registry import parse_query
+from app.spaces.queries.registry import is_table, parse_query
 
 
 @pytest.mark.parametrize(
