@@ -42,6 +42,7 @@ from app.audit import records
 from app.audit.findings import Malformed, Unfollowed, taking_apart
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.opening import Header
+from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT
@@ -117,14 +118,14 @@ class Registered:
         try:
             with taking_apart():
                 made = cls(record["name"], record["declared"], record.get("records"))
-                if made.public.spec.name != name:
-                    raise ValueError("another name")
         except Malformed:
             raise none from None
         try:
             made.public.budget  # noqa: B018 - it is computed here, where it is known of what
-        except PrivacyError:
+        except (CuratorError, PrivacyError):
             raise none from None
+        if made.public.spec.name != name:
+            raise none
         return made
 
     @cached_property

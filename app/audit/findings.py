@@ -67,16 +67,20 @@ class Malformed(Exception):
 
 
 @contextmanager
-def taking_apart() -> Iterator[None]:
+def taking_apart(*stated: type[Exception]) -> Iterator[None]:
     """Around what takes a stranger's document apart, and computes nothing: there, and nowhere else, an error of a type
     or a key is the document's.
+
+    Args:
+        stated: what the code within says that it raises of a document, where it does: any other error is its own.
 
     Raises:
         Malformed: in the place of such errors.
     """
+    kinds = stated or _MALFORMED
     try:
         yield
     except LinAlgError:  # a ValueError, and of no document
         raise
-    except _MALFORMED as error:
+    except kinds as error:
         raise Malformed(str(error)) from error

@@ -135,6 +135,8 @@ _TOLD = {
     "updates": "the trailer counts other updates than there were",
     "trailer_hash": "the trailer is not what its hash names: it was changed",
 }
+#: What writing a record raises of values that have no canonical bytes.
+_UNWRITTEN = (ValueError, RecursionError)
 #: Facts are positive, and noisy integers of 64 bits in units of a count or less.
 _LARGEST_FACT = 2.0**64
 
@@ -143,7 +145,7 @@ def _same(first: Any, second: Any) -> bool:
     """Whether two documents have the same canonical bytes; False where one has none."""
     try:
         return records.canonical(first) == records.canonical(second)
-    except (ValueError, RecursionError):
+    except _UNWRITTEN:
         return False
 
 
@@ -165,7 +167,7 @@ def _is_narrow(document: Any) -> bool:
 def _is_canonical(record: dict[str, Any], line: bytes) -> bool:
     try:
         return records.canonical(record) == line
-    except (ValueError, RecursionError):
+    except _UNWRITTEN:
         return False
 
 
@@ -467,34 +469,40 @@ class Replaying:
             with taking_apart():
                 if told is not None:
                     price = Amounts.read(told)
+            with taking_apart(*_UNWRITTEN):
                 sealed = records.forfeit_entry(
                     sequence=sequence, recorded_at=recorded_at, previous_hash=self.head, price=told
                 )
             if self.releases and (session.sequence or price != session.plan.holds):
                 raise _Broken("a release forfeits its whole share, and measures nothing beside that", sequence)
             return sealed, None, self._affordable(session, price, sequence)
-        with taking_apart():
-            if kind == "release":
+        if kind == "release":
+            with taking_apart():
                 measurement = str(record["measurement"])
+            with taking_apart(*_UNWRITTEN):
                 sealed = records.release_entry(
                     sequence=sequence, recorded_at=recorded_at, previous_hash=self.head, measurement=measurement
                 )
-                return sealed, None, NOTHING
+            return sealed, None, NOTHING
+        with taking_apart():
             form = record["query"]
         query = from_canonical(session.dataset.space, form, self.blobs)
         asked = self._asked(session, query, record, sequence)
         with taking_apart():
+            values, source, error_bound = records.values_of(record), str(record["source"]), record["error_bound"]
+            tested = _tested(record.get("tested"))
+        with taking_apart(*_UNWRITTEN):
             sealed = records.answer_entry(
                 sequence=sequence,
                 query=query.canonical_bytes,
-                values=records.values_of(record),
-                source=str(record["source"]),
-                error_bound=record["error_bound"],
+                values=values,
+                source=source,
+                error_bound=error_bound,
                 unverified=bool(record.get("unverified", False)),
                 recorded_at=recorded_at,
                 previous_hash=self.head,
                 measurement=record.get("measurement"),
-                tested=_tested(record.get("tested")),
+                tested=tested,
                 wish=record.get("wish"),
                 asked=asked,
             )
@@ -805,7 +813,7 @@ def _part(plan: SessionPlan, paid: Amounts) -> float:
 def _check_space(session: Session, measured: Measured, sequence: int | None) -> None:
     """Refuse a measurement that the data set's space has not."""
     try:
-        with taking_apart():
+        with taking_apart(ValueError):
             measured.measurement.strategy.check(session.dataset.space)
     except Malformed:
         raise _Broken("a measurement is none that this data set has", sequence) from None

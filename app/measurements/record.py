@@ -161,7 +161,7 @@ class Measurement(_Noisy[S]):
             strategy, noise, values = read_strategy(document), read_noise(document["noise"]), document["values"]
             units = read_integers(values) if strategy.listed else noise.unpacked(values, strategy.cells)
             return Measurement(strategy, noise, units)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError) as error:
             raise ValueError("not the document of a measurement") from error
 
 

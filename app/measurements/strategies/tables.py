@@ -110,13 +110,12 @@ class Moment:
         """The moment of a document.
 
         Raises:
-            ValueError: when it is none.
+            KeyError, TypeError, ValueError: when it is none.
         """
-        named = [document.get(name) for name in ("axis", "places", "power")]
-        if any(type(value) is not int for value in named) or len(document) != len(named):
+        axis, places, power = (document[name] for name in ("axis", "places", "power"))
+        if any(type(value) is not int for value in (axis, places, power)) or len(document) != 3:
             raise ValueError("not the document of a moment")
-        axis, places, power = named
-        return cls(axis, places, power)  # type: ignore[arg-type]
+        return cls(axis, places, power)
 
 
 @dataclass(frozen=True)

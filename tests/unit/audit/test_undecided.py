@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from numpy.linalg import LinAlgError
 
+from app.audit import books, records
 from app.audit.findings import Malformed, Undecided, taking_apart
 from app.audit.replay import replay
 from app.cli import main
 from app.client.log_report import report_of
 from app.curator.session import Session
 from app.declarations.errors import InvalidRequest
+from app.measurements.strategies.tables import TableStrategy
 from app.services import openings
 from app.services.errors import Unavailable
 from tests.unit.audit.test_folder import log_of, played
+from tests.unit.audit.test_replay import TABLE
+from tests.unit.audit.test_replay_of_evidence import played as evidence
 from tests.unit.audit.test_report_against_replay import folder_of
 
 FAULTS = [LinAlgError, AssertionError, KeyError, AttributeError, TypeError, ValueError, ZeroDivisionError, MemoryError]
@@ -42,6 +47,32 @@ def test_a_fault_of_the_mathematics_is_no_verdict(fault: type[Exception], monkey
     with pytest.raises(Undecided, match=f"at entry 1 .{fault.__name__}.") as found:
         replay(played().lines)
     assert found.value.sequence == 1
+
+
+#: Where a transcript's or a log's documents meet this program's own code.
+GUARDED: list[tuple[Any, str]] = [
+    (TableStrategy, "check"),
+    (records, "answer_entry"),
+    (books, "parse_spec"),
+]
+
+
+@pytest.mark.parametrize("fault", [AssertionError, KeyError, AttributeError, TypeError])
+@pytest.mark.parametrize(("owner", "name"), GUARDED)
+def test_a_fault_where_documents_are_held_against_ours_is_no_verdict(
+    owner: Any, name: str, fault: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a fault of ours that is told as the record's: "cannot be read", "declares no data set"."""
+    lines, registration = evidence(4).transcript(), {"name": TABLE.declared["name"], "declared": TABLE.declared}
+    assert replay(lines).ok
+    books.Registered.read(registration)
+
+    def fail(*_args: object, **_more: object) -> None:
+        raise fault("planted")
+
+    monkeypatch.setattr(owner, name, fail)
+    with pytest.raises(fault if owner is books else Undecided):
+        books.Registered.read(registration) if owner is books else replay(lines)
 
 
 def test_commands_and_reports_say_that_there_is_none(
