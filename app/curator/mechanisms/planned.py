@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 
 from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms.protocol import (
@@ -45,9 +46,9 @@ class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
         # The first words may have been nearer to the grid than these are, which compile to the same weights.
         return Answer(given, "cached", None if bound is None else max(bound, self.error_bound(query)))
 
+    @abstractmethod
     def _arm(self, query: Query, confidence: float) -> float:
         """How far the interval of an answer reaches to either side, in counts, when it is first given."""
-        raise NotImplementedError
 
     def _check_within(self, query: Query, wish: Wish) -> None:
         """Refuse a question whose answer would not be known as well as is wished.
