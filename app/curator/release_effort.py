@@ -18,7 +18,6 @@ from app.measurements.strategies.edges import Edges
 from app.releases.fitting import MOST_CELLS
 from app.releases.power import STEPS
 from app.releases.synthetic_graph import SMALL
-from app.releases.table_results import asked
 from app.releases.workloads import Cuts, Marginals, Ranges
 
 #: Seconds for one of each.
@@ -80,10 +79,9 @@ def _of_graphs(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPl
 
 
 def _of_tables(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPlan) -> dict[str, float]:
-    mechanism, workload, sizes = request.mechanism, plan.workload, dataset.space.shape
+    mechanism, workload = request.mechanism, plan.workload
     assert not isinstance(workload, Cuts)
-    questions = asked(workload, sizes)
-    apart = workload.apart(sizes)
+    questions, apart = workload.questions, workload.apart
     cells = math.prod(apart.shape)
     # What is known of a question follows from all sets of its attributes.
     found = {

@@ -21,8 +21,8 @@ from app.patience import Progress
 from app.releases.edge_results import EdgeValues, edge_values
 from app.releases.power import low_rank
 from app.releases.rounds import learnt
-from app.releases.table_results import CONFIDENCE, Answers, Records, asked, nearest, synthetic, unbiased
-from app.releases.workloads import Cuts, Marginals, Sums, Workload
+from app.releases.table_results import CONFIDENCE, Answers, Records, nearest, synthetic, unbiased
+from app.releases.workloads import Cuts, Workload
 from app.spaces.partition import Partition
 from app.spaces.tensor import DenseTensor
 
@@ -110,14 +110,13 @@ def finish(job: Job, progress: Progress) -> Outcome:
     releases = those((*job.known, *job.made), TableStrategy)
     residuals = job.empty.knowing(releases)
     if job.method == "projection":
-        assert isinstance(job.workload, Marginals | Sums)
         answers, converged = nearest(job.workload, residuals, releases, progress)
         return Outcome(answers, converged=converged)
     if job.method == "synthetic_table":
         made = synthetic(job.workload, residuals, releases, job.options.get("records"), job.seed, progress)
         summary = {"records": len(made.records.codes), "seed": job.seed, "discrepancy": made.discrepancy}
         return Outcome(made.answers, records=made.records, summary=summary, converged=made.converged)
-    return Outcome(unbiased(residuals, asked(job.workload, residuals.sizes), progress))
+    return Outcome(unbiased(residuals, job.workload.questions, progress))
 
 
 def _learnt(job: Job, construction: MarginalConstruction, progress: Progress) -> Outcome:
@@ -126,7 +125,7 @@ def _learnt(job: Job, construction: MarginalConstruction, progress: Progress) ->
     found = learnt(construction, job.tables, job.rounds, progress)
     table = DenseTensor(found.table)
     answers = []
-    for question in asked(job.workload, construction.space.shape):
+    for question in job.workload.questions:
         counts = np.asarray(table.marginal(question.attributes), np.float64)
         values = np.asarray(question.of(counts, [Partition.singles(size) for size in counts.shape]))
         answers.append(Answers(question, Estimates.bare(values, CONFIDENCE)))

@@ -25,7 +25,7 @@ from app.measurements.strategies.tables import TableStrategy
 from app.patience import Progress
 from app.releases.fitting import MOST_CELLS, fit, known_of, projection
 from app.releases.synthetic_table import from_local_fits, listed, rounded
-from app.releases.workloads import Marginals, Ranges, Sums, TableWorkload
+from app.releases.workloads import Marginals, TableWorkload
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Question
 from app.spaces.tensor import FloatArray, IntArray
@@ -57,13 +57,6 @@ class Records:
     codes: IntArray
 
 
-def asked(workload: TableWorkload, sizes: Sequence[int]) -> Sequence[Question]:
-    """The questions of a workload; for ranges the counts that they sum."""
-    if isinstance(workload, Ranges):
-        return [Cells(workload.apart(sizes))]
-    return workload.questions
-
-
 def unbiased(residuals: Residuals, questions: Sequence[Question], progress: Progress) -> list[Answers]:
     """The best linear unbiased values, not cut off where they are impossible."""
     found = []
@@ -79,7 +72,7 @@ def unbiased(residuals: Residuals, questions: Sequence[Question], progress: Prog
 
 
 def nearest(
-    workload: Marginals | Sums, residuals: Residuals, releases: Sequence[Measurement[TableStrategy]], progress: Progress
+    workload: TableWorkload, residuals: Residuals, releases: Sequence[Measurement[TableStrategy]], progress: Progress
 ) -> tuple[list[Answers], bool]:
     """Answers of the nearest table that there can be to what was measured, and whether it was found.
 
@@ -131,7 +124,7 @@ def synthetic(
         counts = rounded(fitted.counts, number, rng, progress=lambda part: progress((1 + part) / 2))
         return Made(answers, table.records(listed(counts, rng)), fitted.converged, fitted.discrepancy)
     fits = LocalFits(residuals)
-    questions = asked(workload, residuals.sizes)
+    questions = workload.questions
     answers = []
     for place, question in enumerate(questions):
         answers.append(_local(question, residuals, fits))
@@ -190,7 +183,7 @@ class Table:
     @classmethod
     def of(cls, workload: TableWorkload, residuals: Residuals) -> Table:
         """The table of a workload."""
-        apart = workload.apart(residuals.sizes)
+        apart = workload.apart
         cells = tuple(apart.partition(place) for place in range(len(apart.attributes)))
         public = residuals.public_total is not None
         return cls(apart.attributes, cells, max(1.0, float(residuals.total.values)), public)

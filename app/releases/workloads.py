@@ -7,6 +7,7 @@ matrix all cuts or all rank-one queries.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,8 +18,50 @@ from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Sum
 
 
+class TableWorkload(ABC):
+    """What is asked of a table."""
+
+    @property
+    @abstractmethod
+    def questions(self) -> Sequence[Sum | Cells]:
+        """What is asked one by one; for ranges the counts that they sum."""
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers are asked for."""
+        return sum(math.prod(question.shape) for question in self.questions)
+
+    @property
+    def apart(self) -> Marginal:
+        """The marginal of the cells that all questions together tell apart."""
+        cells: dict[int, Partition] = {}
+        for question in self.questions:
+            for attribute, partition in zip(question.attributes, question.partitions, strict=True):
+                cells[attribute] = cells[attribute].met(partition) if attribute in cells else partition
+        return Marginal.of({a: partition.size for a, partition in cells.items()}, cells)
+
+    def weights(self, marginal: Marginal) -> csr_array:
+        """A row for each number of the questions, a column for each cell of a marginal that tells all of them apart."""
+        shape = marginal.shape
+        found = []
+        for question in self.questions:
+            # One cell of what the question tells apart after the other: its part in the question's numbers.
+            own, places = question.partitions, [marginal.attributes.index(a) for a in question.attributes]
+            labels = np.zeros(shape, np.int64)
+            for partition, place in zip(own, places, strict=True):
+                along = partition.over(marginal.partition(place)).labels
+                labels = labels * partition.cells + along.reshape([-1 if k == place else 1 for k in range(len(shape))])
+            flat = labels.reshape(-1)
+            if isinstance(question, Sum):
+                found.append(csr_array(question.on(own).reshape(-1)[flat][None]))
+            else:
+                one_each = np.ones(len(flat)), (flat, np.arange(len(flat)))
+                found.append(csr_array(one_each, shape=(math.prod(question.shape), len(flat))))
+        return csr_array(vstack(found))
+
+
 @dataclass(frozen=True, eq=False)
-class Marginals:
+class Marginals(TableWorkload):
     """Counts of all cells of some marginals.
 
     Attributes:
@@ -33,11 +76,6 @@ class Marginals:
         return [Cells(marginal) for marginal in self.marginals]
 
     @property
-    def numbers(self) -> int:
-        """How many numbers are asked for."""
-        return sum(marginal.cells for marginal in self.marginals)
-
-    @property
     def even(self) -> bool:
         """Whether an attribute is in the same cells in all of them, and some attribute is in any."""
         cells: dict[int, Partition] = {}
@@ -47,17 +85,9 @@ class Marginals:
             for axis, attribute in enumerate(marginal.attributes)
         ) and bool(cells)
 
-    def apart(self, sizes: Sequence[int]) -> Marginal:
-        """The marginal of the cells that all questions together tell apart."""
-        return _apart(self.questions, sizes)
-
-    def weights(self, marginal: Marginal) -> csr_array:
-        """The weights of every number on the cells of :meth:`apart`."""
-        return _weights(self.questions, marginal)
-
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class Sums(TableWorkload):
     """Questions one by one, each for one sum or for the cells of a marginal."""
 
     asked: tuple[Sum | Cells, ...]
@@ -67,22 +97,9 @@ class Sums:
         """Themselves."""
         return self.asked
 
-    @property
-    def numbers(self) -> int:
-        """How many numbers are asked for."""
-        return sum(math.prod(question.shape) for question in self.asked)
-
-    def apart(self, sizes: Sequence[int]) -> Marginal:
-        """The marginal of the cells that all questions together tell apart."""
-        return _apart(self.asked, sizes)
-
-    def weights(self, marginal: Marginal) -> csr_array:
-        """The weights of every number on the cells of :meth:`apart`."""
-        return _weights(self.asked, marginal)
-
 
 @dataclass(frozen=True, eq=False)
-class Ranges:
+class Ranges(TableWorkload):
     """All ranges of neighbouring cells of one attribute.
 
     Attributes:
@@ -94,13 +111,14 @@ class Ranges:
     partition: Partition
 
     @property
-    def numbers(self) -> int:
-        """How many numbers are asked for."""
-        return self.partition.cells * (self.partition.cells + 1) // 2
+    def questions(self) -> Sequence[Sum | Cells]:
+        """The cells."""
+        return [Cells(Marginal.of({self.axis: self.partition.size}, {self.axis: self.partition}))]
 
-    def apart(self, sizes: Sequence[int]) -> Marginal:
-        """The marginal of the cells."""
-        return Marginal.of(sizes, {self.axis: self.partition})
+    @property
+    def numbers(self) -> int:
+        """How many ranges there are."""
+        return self.partition.cells * (self.partition.cells + 1) // 2
 
 
 @dataclass(frozen=True)
@@ -110,33 +128,4 @@ class Cuts:
     rank_one: bool = False
 
 
-TableWorkload = Marginals | Sums | Ranges
 Workload = TableWorkload | Cuts
-
-
-def _apart(questions: Sequence[Sum | Cells], sizes: Sequence[int]) -> Marginal:
-    cells: dict[int, Partition] = {}
-    for question in questions:
-        for attribute, partition in zip(question.attributes, question.partitions, strict=True):
-            cells[attribute] = cells[attribute].met(partition) if attribute in cells else partition
-    return Marginal.of(sizes, cells)
-
-
-def _weights(questions: Sequence[Sum | Cells], marginal: Marginal) -> csr_array:
-    """A row for each number that is asked for, a column for each cell of a marginal that tells all of them apart."""
-    shape = marginal.shape
-    found = []
-    for question in questions:
-        # One cell of what the question tells apart after the other: its part in the question's numbers.
-        own, places = question.partitions, [marginal.attributes.index(a) for a in question.attributes]
-        labels = np.zeros(shape, np.int64)
-        for partition, place in zip(own, places, strict=True):
-            along = partition.over(marginal.partition(place)).labels
-            labels = labels * partition.cells + along.reshape([-1 if k == place else 1 for k in range(len(shape))])
-        flat = labels.reshape(-1)
-        if isinstance(question, Sum):
-            found.append(csr_array(question.on(own).reshape(-1)[flat][None]))
-        else:
-            one_each = np.ones(len(flat)), (flat, np.arange(len(flat)))
-            found.append(csr_array(one_each, shape=(math.prod(question.shape), len(flat))))
-    return csr_array(vstack(found))

@@ -372,7 +372,7 @@ class Marginal:
                 )
 
     @classmethod
-    def of(cls, sizes: Sequence[int], cells: Mapping[int, Partition | None]) -> Marginal:
+    def of(cls, sizes: Sequence[int] | Mapping[int, int], cells: Mapping[int, Partition | None]) -> Marginal:
         """The marginal of a table with these numbers of values that counts each named attribute in the given cells.
 
         Attributes whose values share one cell are left out.
