@@ -111,7 +111,11 @@ class Axis:
 
     def real_vector(self) -> FloatArray:
         """All weights along the axis as real numbers."""
-        return self.vector().astype(np.float64) if self.real is None else self.real
+        if self.real is not None:
+            return self.real
+        full = np.zeros(self.length)
+        full[self.index] = 1.0
+        return full
 
     @lazy
     def places(self) -> IntArray:
