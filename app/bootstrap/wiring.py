@@ -15,6 +15,7 @@ from app.bootstrap.log_keys import keys_of_log
 from app.bootstrap.noise import SystemNoise
 from app.bootstrap.reader_process import ProcessReaders
 from app.bootstrap.release_worker import ProcessFinisher
+from app.curator import opening
 from app.http import problems
 from app.http.app import create_app
 from app.http.authentication import Authenticator
@@ -107,7 +108,9 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         deliver=delivery,
         soon=delivery.soon,
         queue_limit=settings.queue_limit,
-        memory=Memory(settings.memory_limit - share, [lambda: private.held, openings.held, factorization.held]),
+        memory=Memory(
+            settings.memory_limit - share, [lambda: private.held, openings.held, opening.held, factorization.held]
+        ),
         turn_seconds=settings.request_timeout_seconds,
     )
 

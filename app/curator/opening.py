@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Self
 
 import orjson
@@ -23,7 +23,14 @@ from app.curator.plan import BoundStatus, Plan, SessionPlan
 from app.curator.promises import worst_case
 from app.curator.request import SessionRequest
 from app.declarations.errors import InvalidRequest
+from app.keeping import Kept
 from app.privacy.ledger import Amounts, Regime
+
+#: What is made of a long declaration takes about so many times its bytes.
+FACTOR = 32
+#: Data sets that were read lately, by their descriptors.
+_SHARED: Kept[PublicDataset] = Kept(FACTOR << 20, 8)
+held = _SHARED.held
 
 
 @dataclass(frozen=True)
@@ -265,7 +272,8 @@ class Header:
         return worst_case(dataset, mechanism, self.plan.progress, queries)[1]
 
 
-@lru_cache(maxsize=8)
 def _shared(descriptor: bytes) -> PublicDataset:
     """The data set of a descriptor. Reading a long declaration takes milliseconds, and sessions in a list share it."""
-    return PublicDataset.from_descriptor(orjson.loads(descriptor))
+    return _SHARED.get(
+        descriptor, lambda: PublicDataset.from_descriptor(orjson.loads(descriptor)), lambda _: FACTOR * len(descriptor)
+    )

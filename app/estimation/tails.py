@@ -35,6 +35,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import chdtr, chdtri, ndtri
 
+from app.keeping import Kept
 from app.measurements.noise import Noise, NoiseKind
 from app.spaces.tensor import FloatArray, IntArray
 
@@ -128,6 +129,10 @@ def quantile(terms: Sequence[Term], confidence: float) -> float:
 #: For each law and weight: the law, its scale in steps, the weighed step in counts, and how many of them there are.
 Signature = tuple[tuple[NoiseKind, float, float, int], ...]
 
+#: Laws that were asked for lately. That of noise of many steps takes as many numbers.
+_MASSES: Kept[FloatArray] = Kept(1 << 23, 256)
+_SQUARES: Kept[tuple[FloatArray, FloatArray]] = Kept(1 << 23, 64)
+
 
 def signature(terms: Sequence[Term]) -> Signature:
     """What the law of a sum depends on: equal weights together, in an order, to twelve digits."""
@@ -177,9 +182,12 @@ def _variance(kind: NoiseKind, scale: float) -> float:
     return float(2 * (weights @ squares))
 
 
-@lru_cache(maxsize=256)
 def _masses(kind: NoiseKind, scale: float) -> FloatArray:
     """The probabilities of 0, 1, 2, ... steps."""
+    return _MASSES.get((kind, scale), lambda: _masses_of(kind, scale), lambda masses: masses.nbytes)
+
+
+def _masses_of(kind: NoiseKind, scale: float) -> FloatArray:
     if kind == "laplace":
         ratio = math.exp(-1 / scale)
         return np.asarray(-math.expm1(-1 / scale) / (1 + ratio) * np.exp(-np.arange(math.ceil(45 * scale) + 1) / scale))
@@ -393,9 +401,14 @@ def _norm_quantile(normal: int, others: tuple[tuple[tuple[NoiseKind, float, int]
     return math.sqrt(min(place, _GRID) * step)
 
 
-@lru_cache(maxsize=64)
 def _squares(kind: NoiseKind, scale: float, repeated: int) -> tuple[FloatArray, FloatArray]:
     """The squares of a sum of equal noises in variances, ascending, and their probabilities."""
+    return _SQUARES.get(
+        (kind, scale, repeated), lambda: _squares_of(kind, scale, repeated), lambda law: law[0].nbytes + law[1].nbytes
+    )
+
+
+def _squares_of(kind: NoiseKind, scale: float, repeated: int) -> tuple[FloatArray, FloatArray]:
     variance = repeated * _variance(kind, scale)
     if repeated == 1:
         law = _masses(kind, scale).copy()

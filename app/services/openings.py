@@ -7,16 +7,15 @@ from contextlib import contextmanager
 
 import structlog
 
-from app.curator.opening import Header, Opening
+from app.curator.opening import FACTOR, Header, Opening
 from app.declarations.errors import CuratorError
 from app.keeping import Kept
 from app.services.errors import Unavailable
 
 log = structlog.get_logger(__name__)
 
-#: Openings that are kept, and the bytes of all their headers: what is made of one with a long declaration is many times
-#: as large, about as many times as told.
-KEPT, KEPT_BYTES, FACTOR = 32, 4 << 20, 32
+#: Openings that are kept, and the bytes of all their headers.
+KEPT, KEPT_BYTES = 32, 4 << 20
 
 _kept: Kept[Opening] = Kept(FACTOR * KEPT_BYTES, KEPT)
 held = _kept.held

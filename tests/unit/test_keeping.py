@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.curator import opening
+from app.curator.dataset import PublicDataset
+from app.declarations.spec import parse_spec
+from app.estimation import tails
 from app.keeping import Kept
 
 
@@ -24,3 +29,21 @@ def test_the_last_ones_are_kept(asked: list[int], most: int, count: int) -> None
         assert kept.held() == sum(last)
     kept.clear()
     assert kept.held() == 0
+
+
+def test_caches_of_what_may_be_large_are_bounded() -> None:
+    """Laws of noise of very many steps, and declarations of very many values. Would catch a cache that counts what it
+    keeps and not how large it is.
+    """
+    for scale in range(400, 1000, 4):
+        tails._squares("laplace", scale / 4, 63)
+        tails._masses("laplace", 10.0 * scale)
+        assert tails._SQUARES.held() <= 1 << 23
+        assert tails._MASSES.held() <= 1 << 23
+    declared = {"name": "t", "kind": "table", "budget": {"epsilon": 1, "delta": 1e-6}}
+    for first in range(12):
+        values = [f"{first}-{k}" for k in range(30_000)]
+        spec = parse_spec(declared | {"attributes": [{"name": "a", "values": values}]})
+        descriptor = orjson.dumps(PublicDataset(spec).descriptor())
+        assert opening._shared(descriptor).spec == spec
+        assert 32 * len(descriptor) <= opening.held() <= 32 << 20
