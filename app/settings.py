@@ -10,7 +10,7 @@ import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -334,13 +334,13 @@ def settings_table() -> list[tuple[str, str, str]]:
     return rows
 
 
-def unknown_variables(environment: Mapping[str, str], also_known: Iterable[str] = ()) -> list[str]:
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """The names of ``CURATOR_*`` variables that nothing reads, sorted.
 
     The server refuses to start while there is one: a misspelt ``CURATOR_VAULT_KEY`` would leave private files
     unencrypted without a warning.
     """
-    known = {name for name, _, _ in settings_table()} | CLIENT_VARIABLES | set(also_known)
+    known = {name for name, _, _ in settings_table()} | CLIENT_VARIABLES
     return sorted(name for name in environment if name.upper().startswith(PREFIX) and name.upper() not in known)
 
 

@@ -234,8 +234,3 @@ def counts_in(measurement: Measurement[TableStrategy]) -> tuple[Counts, ...]:
     if len(found) < len(measurement.strategy.parts):
         raise ValueError("not a measurement of counts alone")
     return found
-
-
-def measurement_of(counts: Counts) -> Measurement[TableStrategy]:
-    """The measurement that counts were by themselves."""
-    return Measurement(TableStrategy.of(counts.marginal), counts.noise, counts.units.reshape(-1))

@@ -10,22 +10,20 @@ from app.spaces.space import Space
 from app.spaces.table import table_space
 
 
-def space_of(spec: Spec, capacity: int | None = None) -> Space:
-    """The space that a declaration describes; ``capacity`` replaces the declared bound on its mass.
+def space_of(spec: Spec) -> Space:
+    """The space that a declaration describes.
 
     Raises:
         InvalidDataset: when the universe cannot be addressed.
     """
-    space: Space
     match spec:
         case TableSpec():
-            space = table_space(spec)
+            return table_space(spec)
         case BipartiteSpec():
-            space = bipartite_space(spec)
+            return bipartite_space(spec)
         case GraphSpec():
-            space = graph_space(spec)
+            return graph_space(spec)
         case MatrixSpec():
-            space = matrix_space(spec)
+            return matrix_space(spec)
         case MultisetSpec():
-            space = multiset_space(spec)
-    return space if capacity is None else space.with_capacity(capacity)
+            return multiset_space(spec)

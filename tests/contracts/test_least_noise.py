@@ -21,7 +21,8 @@ from app.measurements.noise_search import least_affordable, noise_on_grid
 from app.measurements.pricing import answer, price_of
 from app.measurements.strategies.tables import TableStrategy
 from app.privacy.calibration import scale_for_cost
-from app.privacy.costs import ConditionalRelease, InfiniteCost, RandomisedResponse, Release, renyi_cost
+from app.privacy.costs import ConditionalRelease, RandomisedResponse, Release, renyi_cost
+from app.privacy.errors import InfiniteCost
 from app.releases.factorization import Paying
 from app.spaces.partition import Marginal
 
@@ -109,7 +110,7 @@ def conditional(release: Release) -> Search:
 
 def direct(kind: str) -> Search:
     def least(share: Decimal, order: Decimal) -> Fraction | None:
-        return _least_scale(kind, share, order, MOVED)  # type: ignore[arg-type]
+        return _least_scale(kind, share, order, MOVED)
 
     def below(scale: Fraction) -> Fraction | None:
         return scale - Fraction(1, 1 << 16) if scale > Fraction(1, 1 << 16) else None
@@ -150,7 +151,7 @@ def in_floats() -> Search:
 SEARCHES = {
     **{f"{kind}, prices, {bits} bits": affordable(kind, bits) for kind in ("laplace", "gaussian") for bits in (0, 10)},
     "flips": flips(),
-    **{f"{release} hit": conditional(release) for release in ("single", "race")},  # type: ignore[arg-type]
+    **{f"{release} hit": conditional(release) for release in ("single", "race")},
     **{f"{kind} question": direct(kind) for kind in ("laplace", "gaussian")},
     "measurements of a release": paying(),
     "least variance, in floats": in_floats(),

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.measurements.noise import Noise
-from app.measurements.pieces import Counts, counts_of, measurement_of, pieces_of
+from app.measurements.pieces import Counts, counts_of, pieces_of
 from app.measurements.pricing import Apart
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
@@ -23,6 +23,7 @@ from app.spaces.partition import Marginal, Partition
 from app.spaces.records import RecordsTensor
 from app.spaces.table import TableSpace
 from app.spaces.tensor import DenseTensor
+from tests.unit.estimation.tables.tables import measurement_of
 
 SIZES = (9, 2, 5)
 EVENS = Partition.of(np.arange(9) % 2)

@@ -20,13 +20,13 @@ from app.estimation.tables import local_fit as fits
 from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.noise_search import laplace_cost
-from app.measurements.pieces import Counts, counts_of, measurement_of
+from app.measurements.pieces import Counts, counts_of
 from app.measurements.record import Measurement
 from app.policies.table import Bought, Means, OutOfReach, Policy, Prediction, Wanted, own
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local, Product, Question
-from tests.unit.estimation.tables.tables import measured, weights
+from tests.unit.estimation.tables.tables import measured, measurement_of, weights
 
 SIZES = (4, 3, 2, 5)
 #: Of (1, 1e-9), nearly.

@@ -18,7 +18,7 @@ from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
-from app.measurements.pieces import Counts, measurement_of
+from app.measurements.pieces import Counts
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import TableStrategy
 from app.releases.candidates import BITS, Candidates
@@ -27,6 +27,7 @@ from app.releases.rounds import Hypothesis, learnt, terms, usual_number
 from app.releases.workloads import Marginals, Ranges
 from app.spaces.factory import space_of
 from app.spaces.partition import Marginal, Partition
+from tests.unit.estimation.tables.tables import measurement_of
 
 SIZES = (2, 3)
 _PAIRS = list(itertools.combinations(range(8), 2))

@@ -11,11 +11,18 @@ from scipy.linalg import block_diag
 
 from app.measurements.noise import Noise, NoiseKind
 from app.measurements.pieces import Counts
+from app.measurements.record import Measurement
+from app.measurements.strategies.tables import TableStrategy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local, Product, Question, WeightedCells
 
 #: Fine enough that rounding to the grid shows in no comparison here.
 BITS = 40
+
+
+def measurement_of(counts: Counts) -> Measurement[TableStrategy]:
+    """The measurement that counts were by themselves."""
+    return Measurement(TableStrategy.of(counts.marginal), counts.noise, counts.units.reshape(-1))
 
 
 def matrix(sizes: Sequence[int], marginal: Marginal) -> np.ndarray:

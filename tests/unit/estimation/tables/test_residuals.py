@@ -18,12 +18,12 @@ from app.estimation.tables.residuals import Residuals
 from app.estimation.tails import reach
 from app.measurements import pieces
 from app.measurements.noise import Noise
-from app.measurements.pieces import Counts, counts_of, measurement_of
+from app.measurements.pieces import Counts, counts_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import TableStrategy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local, Product, Question, Sum, WeightedCells
-from tests.unit.estimation.tables.tables import expected, measured, released, weights
+from tests.unit.estimation.tables.tables import expected, measured, measurement_of, released, weights
 
 
 def test_reference_vectors(shared: Path) -> None:
