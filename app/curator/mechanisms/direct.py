@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from app.curator.mechanisms.protocol import (
     Units,
     Wish,
 )
+from app.curator.opening import Opening
 from app.curator.planners.direct import noise_bound
 from app.estimation.intervals import Estimates
 from app.estimation.tails import Term, reach
@@ -40,6 +42,15 @@ class DirectMeasurement(PlannedMechanism[Released]):
     Args:
         opening: of the session, whose plan says noise and price.
     """
+
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
+        plan = self._plan
+        # The least scale whose law is computed; of less noise less reaches as far.
+        scale = max(plan.noise_scale_units, Fraction(1, 16)) / (1 << plan.answer_bits)
+        noise = Noise(plan.noise, Decimal(scale.numerator) / scale.denominator, plan.answer_bits)
+        # Most questions are asked with the same confidence.
+        self._reach = lru_cache(256)(partial(reach, [Term.of(noise, np.ones(1))]))
 
     def start(self) -> Released:
         """No number was released."""
@@ -98,11 +109,7 @@ class DirectMeasurement(PlannedMechanism[Released]):
         )
 
     def _arm(self, query: Query, confidence: float) -> float:
-        plan = self._plan
-        # The least scale whose law is computed; of less noise less reaches as far.
-        scale = max(plan.noise_scale_units, Fraction(1, 16)) / (1 << plan.answer_bits)
-        noise = Noise(plan.noise, Decimal(scale.numerator) / scale.denominator, plan.answer_bits)
-        return reach([Term.of(noise, np.ones(1))], confidence) + self._rounded(query)
+        return self._reach(confidence) + self._rounded(query)
 
     def learn(self, state: Released, query: Query, answer: Answer) -> None:
         """More numbers were released."""

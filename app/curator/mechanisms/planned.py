@@ -56,8 +56,10 @@ class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
         Raises:
             PlanInfeasible: saying what could be had.
         """
+        if wish.within is None:
+            return
         arm = self._arm(query, wish.probability)
-        if wish.within is None or arm <= wish.within:
+        if arm <= wish.within:
             return
         if math.isinf(arm):
             raise PlanInfeasible(
