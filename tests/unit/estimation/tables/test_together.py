@@ -105,7 +105,7 @@ def test_rows_that_were_released_tell_of_both() -> None:
     rows = Rows.of(np.array([[1, 1, 0], [1, -1, 0]]))
     noise = Noise("gaussian", Decimal(3), 20)
     state = Residuals((3,))
-    state.add(Combination(marginal, rows, noise, np.array([10, 4]) << 20))
+    state.add(Combination(marginal, noise, np.array([10, 4]) << 20, rows=rows))
     both, first = Groups(marginal, np.array([0, 0, -1])), Groups(marginal, np.array([0, -1, -1]))
     found = pooled(state.together([both, first]))
     assert found.values[0] == pytest.approx([10, 7])
