@@ -177,7 +177,6 @@ def test_unknown_variables() -> None:
         "CURATOR_X": "",
     }
     assert unknown_variables(environment) == ["CURATOR_VALUT_KEY", "CURATOR_X"]
-    assert unknown_variables(environment, also_known=["CURATOR_X"]) == ["CURATOR_VALUT_KEY"]
 
 
 def test_nearest_variables() -> None:
