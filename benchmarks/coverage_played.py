@@ -27,7 +27,6 @@ from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.estimation.intervals import Estimates
 from app.policies.quantiles import Quantile
-from app.policies.statistics import asked_by
 from app.privacy.ledger import Amounts
 from app.releases.finishing import Job, Outcome, finish
 from app.services.measuring import measured_all
@@ -221,7 +220,7 @@ class Played:
         query = self._setting.query(words)
         assert isinstance(query, StatisticOfNumbers)
         assert isinstance(self.session.state, Evidence)
-        kind = self.session.state.statistics._kind(asked_by(query))
+        kind = self.session.state.statistics._kind(query)
         assert isinstance(kind, Quantile)
         found = kind._distributions()
         if found is None:

@@ -27,7 +27,7 @@ from app.policies.table import OutOfReach, Policy, Wanted
 from app.spaces.partition import Marginal
 from app.spaces.queries.statistic import CompiledStatistic, StatisticOfNumbers
 from app.spaces.questions import Question
-from app.spaces.tensor import Array, FloatArray, IntArray
+from app.spaces.tensor import Array, FloatArray
 
 #: What is not measured is taken to be like the whole within this part of its spread.
 ALIKE = 0.5
@@ -39,90 +39,6 @@ _NEVER, _LEAST = 1e4, 1e-300
 ANY = 0.95
 #: Laplace noise of so many steps that these do not show.
 _LAPLACE = Noise("laplace", Decimal(1000), 0)
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """What is asked.
-
-    Attributes:
-        kind: of what.
-        question: the numbers of records that it is asked of.
-        chosen: which of the question's answers are asked for, by their places in a flat array.
-    """
-
-    kind: str
-    question: Question
-    chosen: IntArray
-
-    @property
-    def weighed(self) -> tuple[int, ...]:
-        """The attributes whose numbers are summed, or counted in ranges, in each of the question's cells."""
-        return ()
-
-    def of(self, values: Array) -> FloatArray:
-        """Those of the question's answers that are asked for."""
-        return np.asarray(values, dtype=np.float64).reshape(-1)[self.chosen]
-
-    def told(self, known: Unbiased, place: int, count: int) -> Joint:
-        """Those of the question's answers that are asked for, as one of so many numbers."""
-        return Joint.of_one(place, count, self.of(known.values), self.of(known.variances))
-
-
-@dataclass(frozen=True, eq=False)
-class Statistic(Asked):
-    """A statistic of an attribute on a grid.
-
-    Attributes:
-        axis: of the attribute.
-        places: how many numbers it has.
-        low: the least of them.
-        step: of its grid.
-        levels: of quantiles.
-    """
-
-    axis: int
-    places: int
-    low: float
-    step: float
-    levels: tuple[float, ...] = ()
-
-    @classmethod
-    def of_query(cls, query: CompiledStatistic) -> Statistic:
-        """The statistic that a query asks."""
-        assert isinstance(query, StatisticOfNumbers)
-        low, step = float(query.low), float(query.step)
-        return cls(query.kind, query.question, chosen_of(query), query.axis, query.places, low, step, query.levels)
-
-    @property
-    def weighed(self) -> tuple[int, ...]:
-        return (self.axis,)
-
-    @property
-    def first(self) -> Moment:
-        """The sum of u."""
-        return Moment(self.axis, self.places, 1)
-
-    @property
-    def second(self) -> Moment:
-        """The sum of u^2 less half of h^2."""
-        return Moment(self.axis, self.places, 2)
-
-    @property
-    def middle(self) -> float:
-        """The number that u is counted from."""
-        return self.low + self.first.middle * self.step
-
-    @property
-    def high(self) -> float:
-        """The largest number."""
-        return self.low + (self.places - 1) * self.step
-
-
-def chosen_of(query: CompiledStatistic) -> IntArray:
-    """The places of the answers that a query asks for among those of its question."""
-    shape = query.question.shape
-    return query.selected(np.arange(math.prod(shape)).reshape(shape))
 
 
 def moment_of(query: CompiledStatistic, power: Literal[1, 2]) -> Moment:
@@ -149,7 +65,7 @@ class Known:
         return self.joint.variances[:, 0]
 
 
-A = TypeVar("A", bound=Asked)
+A = TypeVar("A", bound=CompiledStatistic)
 
 
 class Kind(ABC, Generic[A]):
@@ -166,11 +82,6 @@ class Kind(ABC, Generic[A]):
 
     def __init__(self, policy: Policy, moments: dict[Moment, Residuals], asked: A) -> None:
         self.policy, self.counts, self.measured, self.asked = policy, policy.residuals, moments, asked
-
-    @staticmethod
-    @abstractmethod
-    def of(query: CompiledStatistic) -> Asked:
-        """What a query of the kind asks."""
 
     @staticmethod
     @abstractmethod
@@ -201,6 +112,14 @@ class Kind(ABC, Generic[A]):
 
     # What is known.
 
+    def told(self, values: Array) -> FloatArray:
+        """Those of the question's answers that are asked for."""
+        return np.asarray(values, dtype=np.float64).reshape(-1)[self.asked.groups]
+
+    def joint(self, known: Unbiased, place: int, count: int) -> Joint:
+        """The same, as one of so many numbers."""
+        return Joint.of_one(place, count, self.told(known.values), self.told(known.variances))
+
     @property
     def begun(self) -> bool:
         """Whether anything is known of how many records there are; else nothing can be shown."""
@@ -208,13 +127,13 @@ class Kind(ABC, Generic[A]):
 
     def count(self) -> Known:
         """The numbers of records."""
-        return self.filled(self.asked.told(self.counts.unbiased(self.asked.question), 0, 1))
+        return self.filled(self.joint(self.counts.unbiased(self.asked.question), 0, 1))
 
     def best_count(self) -> FloatArray:
         """The numbers of records as they would be shown, which are nearer on average."""
         if not self.begun:
             return self.count().count
-        return self.asked.of(self.policy.value(self.asked.question, None))
+        return self.told(self.policy.value(self.asked.question, None))
 
     def filled(self, found: Joint) -> Known:
         """What was measured, and where it was not what a model says."""
@@ -231,9 +150,9 @@ class Kind(ABC, Generic[A]):
         missing = ~unbiased[:, 0]
         if missing.any():
             shown = self.policy.shown(asked.question, None, ANY)
-            values[missing, 0] = asked.of(shown.values)[missing]
+            values[missing, 0] = self.told(shown.values)[missing]
             covariances[missing, :, 0] = covariances[missing, 0, :] = 0.0
-            covariances[missing, 0, 0] = np.square(asked.of(shown.standard_errors)[missing])
+            covariances[missing, 0, 0] = np.square(self.told(shown.standard_errors)[missing])
         count = self.best_count()
         # As many times what a record adds on average as there are records.
         for k in range(1, values.shape[1]):
@@ -329,7 +248,7 @@ class Derived(Kind[A]):
         known = self.known()
         reach = self.own_quantiles(known.joint, confidence)
         if adaptive:
-            reach = np.full(len(self.asked.chosen), self.chosen_quantile(confidence))
+            reach = np.full(len(self.asked.groups), self.chosen_quantile(confidence))
         found = self.interval(known.joint, reach)
         possible = self.possible(self.counts.public_total)
         return found.shown(np.asarray(known.unbiased.all(axis=1)), confidence, reach, possible, given)
@@ -341,8 +260,8 @@ class Derived(Kind[A]):
         errors, reaches = known.standard_errors, residuals.reaches(question, known, confidence)
         found = np.divide(reaches, errors, out=np.zeros(np.shape(errors)), where=errors > 0)
         if question.shape == self.asked.question.shape:
-            return self.asked.of(found)
-        return np.full(len(self.asked.chosen), found.max(initial=0.0))
+            return self.told(found)
+        return np.full(len(self.asked.groups), found.max(initial=0.0))
 
     def empty(self, known: Joint, quantile: FloatArray) -> tuple[Array, Joint]:
         """Where there may be nobody, and there any numbers that can be divided."""

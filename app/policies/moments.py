@@ -23,10 +23,10 @@ from app.estimation.tables.ratios import fieller_mean, variances_of
 from app.estimation.tables.residuals import Residuals, weighed
 from app.estimation.tails import normal_quantile
 from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
-from app.policies.kinds import ALIKE, Derived, Interval, Known, Statistic, moment_of
+from app.policies.kinds import ALIKE, Derived, Interval, Known, moment_of
 from app.policies.table import Policy
 from app.spaces.partition import Marginal
-from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.queries.statistic import CompiledStatistic, StatisticOfNumbers
 from app.spaces.questions import Cells, Groups, Local, Question
 from app.spaces.tensor import Array, FloatArray
 
@@ -38,22 +38,28 @@ _MOST_SINGLE = 1 << 20
 _AT_ONCE = 1 << 12
 
 
-class _OfMoments(Derived[Statistic]):
+class _OfMoments(Derived[StatisticOfNumbers]):
     """What follows from numbers of records and moments."""
 
-    def __init__(self, policy: Policy, moments: dict[Moment, Residuals], asked: Statistic) -> None:
+    def __init__(self, policy: Policy, moments: dict[Moment, Residuals], asked: StatisticOfNumbers) -> None:
         super().__init__(policy, moments, asked)
         largest = np.array([moment.largest for moment in self.moments], dtype=np.float64)
         self.extent = -largest, largest
 
     @property
+    def first(self) -> Moment:
+        """The sum of u."""
+        return moment_of(self.asked, 1)
+
+    @property
+    def middle(self) -> float:
+        """The number that u is counted from."""
+        return self.asked.low + self.first.middle * self.asked.step
+
+    @property
     def moments(self) -> tuple[Moment, ...]:
         """What has to be known beside the number of records."""
-        return (self.asked.first,)
-
-    @staticmethod
-    def of(query: CompiledStatistic) -> Statistic:
-        return Statistic.of_query(query)
+        return (self.first,)
 
     @staticmethod
     def largest(query: CompiledStatistic) -> int:
@@ -69,21 +75,21 @@ class _OfMoments(Derived[Statistic]):
         told = self._of_counts()
         for k, moment in enumerate(self.moments):
             if moment in self.measured:
-                told.append(asked.told(self.measured[moment].unbiased(asked.question), 1 + k, count))
+                told.append(self.joint(self.measured[moment].unbiased(asked.question), 1 + k, count))
         return self.filled(pooled(told))
 
     def _of_counts(self) -> list[Joint]:
         """What counts tell: the numbers of records, and moments where the single numbers are few and were measured."""
         asked, question, places = self.asked, self.asked.question, self.asked.places
         if not self._singly():
-            return [asked.told(self.counts.unbiased(question), 0, 1 + len(self.moments))]
+            return [self.joint(self.counts.unbiased(question), 0, 1 + len(self.moments))]
         size = self.counts.sizes[asked.axis]
         weights = np.zeros((len(self.moments), size))
         weights[:, :places] = [moment.weights for moment in self.moments]
-        found = [joint.some(asked.chosen) for joint in self.counts.jointly(question, asked.axis, weights)]
+        found = [joint.some(asked.groups) for joint in self.counts.jointly(question, asked.axis, weights)]
         if isinstance(question, Groups):
             # What nothing is counted in is known without looking.
-            nothing = np.where(question.empty.reshape(-1)[asked.chosen], 0.0, np.nan)
+            nothing = np.where(question.empty.reshape(-1)[asked.groups], 0.0, np.nan)
             rows = [nothing] * (1 + len(weights))
             found.append(Joint.of_rows(rows, [rows] * len(rows)))
         return found
@@ -107,7 +113,7 @@ class _OfMoments(Derived[Statistic]):
         if isinstance(counted, Groups):
             # No sum of cells reaches farther than the one of them that does.
             counted = Cells(counted.marginal)
-        elif singly and asked.kind == "sum" and asked.first not in self.measured:
+        elif singly and asked.kind == "sum" and self.first not in self.measured:
             numbers = asked.low + asked.step * np.arange(asked.places)
             found = self.deviations(self.counts, self._weighed(counted, numbers), confidence)
             return np.where(found > 0, found, normal)
@@ -175,7 +181,7 @@ class _OfMoments(Derived[Statistic]):
         cells = [marginal.partition(k) for k in range(len(marginal.attributes))]
         told = [cells[marginal.attributes.index(a)] for a in question.attributes if a in marginal.attributes]
         ones = np.ones([p.cells for p in told])
-        return np.maximum(self.asked.of(question.of(ones, told)), 1.0)
+        return np.maximum(self.told(question.of(ones, told)), 1.0)
 
 
 class Sum(_OfMoments):
@@ -185,7 +191,7 @@ class Sum(_OfMoments):
 
     def slopes(self, values: FloatArray) -> FloatArray:
         ones = np.ones(len(values))
-        return np.stack([self.asked.middle * ones, self.asked.step * ones], axis=1)
+        return np.stack([self.middle * ones, self.asked.step * ones], axis=1)
 
     def possible(self, total: float | None) -> tuple[float, float]:
         low, high = self.asked.low, self.asked.high
@@ -194,7 +200,7 @@ class Sum(_OfMoments):
         return 0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf
 
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:
-        linear, variances = known.weighed(np.array([self.asked.middle, self.asked.step]))
+        linear, variances = known.weighed(np.array([self.middle, self.asked.step]))
         errors = np.sqrt(variances)
         nothing = np.zeros(len(linear), dtype=bool)
         return Interval(linear, errors, linear - quantile * errors, linear + quantile * errors, nothing)
@@ -215,7 +221,7 @@ class Mean(_OfMoments):
         errors = np.sqrt(known.weighed(self.slopes(known.values))[1])
         steps = known.values[:, 1] / known.values[:, 0]
         lows, highs = fieller_mean(known, quantile)
-        ends = [self.asked.middle + self.asked.step * end for end in (steps, lows, highs)]
+        ends = [self.middle + self.asked.step * end for end in (steps, lows, highs)]
         return Interval(ends[0], errors, ends[1], ends[2], nothing)
 
 
@@ -223,28 +229,33 @@ class Variance(_OfMoments):
     """The variance."""
 
     @property
+    def second(self) -> Moment:
+        """The sum of u^2 less half of h^2."""
+        return moment_of(self.asked, 2)
+
+    @property
     def moments(self) -> tuple[Moment, ...]:
-        return self.asked.first, self.asked.second
+        return self.first, self.second
 
     @staticmethod
     def largest(query: CompiledStatistic) -> int:
         return max(moment_of(query, 1).largest, moment_of(query, 2).largest)
 
     def slopes(self, values: FloatArray) -> FloatArray:
-        count, unit = values[:, 0], math.ldexp(1.0, self.asked.second.shift)
+        count, unit = values[:, 0], math.ldexp(1.0, self.second.shift)
         means = values[:, 1:] / count[:, None]
         rows = [2 * means[:, 0] ** 2 - unit * means[:, 1], -2 * means[:, 0], unit * np.ones(len(values))]
         return self.asked.step**2 * np.stack(rows, axis=1) / count[:, None]
 
     def possible(self, total: float | None) -> tuple[float, float]:
-        return 0.0, self.asked.step**2 * self.asked.first.half**2
+        return 0.0, self.asked.step**2 * self.first.half**2
 
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:
         """Those of all groups reach as many deviations as the most of them do."""
         nothing, known = self.empty(known, quantile)
         values, errors = known.values, np.sqrt(known.weighed(self.slopes(known.values))[1])
         # The sum of u^2 in place of the second moment.
-        first, second, farthest = self.asked.first, self.asked.second, float(quantile.max(initial=0.0))
+        first, second, farthest = self.first, self.second, float(quantile.max(initial=0.0))
         onto = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [second.offset, 0.0, math.ldexp(1.0, second.shift)]])
         found = []
         for start in range(0, len(values), _AT_ONCE):

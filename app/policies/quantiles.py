@@ -15,10 +15,10 @@ from app.estimation.tables.quantiles import Distribution, Ranges, distributions,
 from app.estimation.tables.residuals import own_values
 from app.estimation.tails import normal_quantile
 from app.measurements.pieces import Counts
-from app.policies.kinds import ALIKE, Kind, Statistic, moment_of
+from app.policies.kinds import ALIKE, Kind, moment_of
 from app.policies.table import Wanted
 from app.spaces.partition import Marginal, Partition
-from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.queries.statistic import CompiledStatistic, StatisticOfNumbers
 from app.spaces.questions import Cells, Groups
 from app.spaces.tensor import FloatArray, IntArray
 
@@ -34,12 +34,8 @@ _RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2,
 _UNEVEN = 0.25
 
 
-class Quantile(Kind[Statistic]):
+class Quantile(Kind[StatisticOfNumbers]):
     """Quantiles, one or several of each group."""
-
-    @staticmethod
-    def of(query: CompiledStatistic) -> Statistic:
-        return Statistic.of_query(query)
 
     @staticmethod
     def largest(query: CompiledStatistic) -> int:
@@ -205,7 +201,7 @@ def _around(within: FloatArray, middle: float, spread: float, noise: float) -> I
 
 
 def _rows(
-    asked: Statistic, partition: Partition, marginal: Marginal, values: FloatArray, variances: FloatArray
+    asked: StatisticOfNumbers, partition: Partition, marginal: Marginal, values: FloatArray, variances: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Values on the cells of a marginal, and their variances: a row for each group that is asked for.
 
@@ -226,13 +222,13 @@ def _rows(
             groups = np.expand_dims(groups, axis)
         groups = np.where(np.broadcast_to(groups, marginal.shape) != 0, 0, -1)
     groups = np.broadcast_to(groups, marginal.shape)
-    place = {int(group): row for row, group in enumerate(asked.chosen)}
+    place = {int(group): row for row, group in enumerate(asked.groups)}
     rows = np.array([place.get(int(g), -1) for g in range(int(groups.max()) + 1)] + [-1])[groups]
     columns = np.broadcast_to(
         labels.reshape([-1 if k == axis else 1 for k in range(len(marginal.shape))]), groups.shape
     )
     kept = (rows >= 0) & (columns >= 0)
-    shape = (len(asked.chosen), partition.cells)
+    shape = (len(asked.groups), partition.cells)
     flat = (rows * partition.cells + columns)[kept]
     size = shape[0] * shape[1]
     counts: FloatArray = np.bincount(flat, weights=values[kept], minlength=size).reshape(shape).astype(np.float64)

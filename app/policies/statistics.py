@@ -10,7 +10,7 @@ from typing import Any
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
 from app.measurements.strategies.tables import Moment
-from app.policies.kinds import Asked, Kind
+from app.policies.kinds import Kind
 from app.policies.moments import Mean, Sum, Variance
 from app.policies.quantiles import Quantile
 from app.policies.table import Policy, Wanted
@@ -18,11 +18,6 @@ from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.tensor import FloatArray
 
 _KINDS: dict[str, type[Kind[Any]]] = {"sum": Sum, "mean": Mean, "variance": Variance, "quantile": Quantile}
-
-
-def asked_by(query: CompiledStatistic) -> Asked:
-    """The statistic that a query asks."""
-    return _KINDS[query.kind].of(query)
 
 
 def largest_of(query: CompiledStatistic) -> int:
@@ -47,7 +42,7 @@ class Statistics:
         return bool(self._policy.residuals.total.estimable)
 
     def decide(
-        self, asked: Asked, left: float, within: float | None, confidence: float, leaning: float = 0.0
+        self, asked: CompiledStatistic, left: float, within: float | None, confidence: float, leaning: float = 0.0
     ) -> Wanted | None:
         """What is bought for a statistic; None where it is answered free.
 
@@ -66,7 +61,9 @@ class Statistics:
             return None
         return self._kind(asked).decide(left, within, confidence, leaning)
 
-    def shown(self, asked: Asked, confidence: float, adaptive: bool, given: FloatArray | None = None) -> Estimates:
+    def shown(
+        self, asked: CompiledStatistic, confidence: float, adaptive: bool, given: FloatArray | None = None
+    ) -> Estimates:
         """What is shown of a statistic after what was measured for it was taken in: group by group and for each group
         one a level; NaN where there is none.
 
@@ -78,5 +75,5 @@ class Statistics:
         """
         return self._kind(asked).shown(confidence, adaptive, given)
 
-    def _kind(self, asked: Asked) -> Kind[Any]:
+    def _kind(self, asked: CompiledStatistic) -> Kind[Any]:
         return _KINDS[asked.kind](self._policy, self._moments, asked)

@@ -18,13 +18,13 @@ from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise, NoiseKind
 from app.measurements.pieces import Counts
 from app.measurements.strategies.tables import Moment
-from app.policies.kinds import Statistic
 from app.policies.statistics import Statistics
 from app.policies.table import Bought, Policy, Wanted
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local, Product, Question
 from benchmarks.coverage_data import graph
 from benchmarks.coverage_played import Drawn, Played, Setting
+from tests.unit.policies.asking import Asking
 from tests.unit.policies.test_table_policy import Session, drawn, means
 
 pytestmark = pytest.mark.statistical
@@ -140,7 +140,7 @@ def test_a_mean_of_those_that_look_high() -> None:
         known = Residuals(table.shape)
         known.add(Counts(marginal, Noise("gaussian", Decimal(60), 0), exact + noise))
         asked_of = Product.over({0: noise > 0})
-        asked = Statistic("mean", asked_of, np.arange(1), 1, places, 0.0, 1.0)
+        asked = Asking.of("mean", asked_of, (1, places, 0.0, 1.0))
         statistics = Statistics(Policy(residuals, means(questions=100)), {moment: known})
         truth = float((table * np.arange(places)).sum() / table.sum())
         for adaptive in (True, False):

@@ -26,7 +26,6 @@ from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import Moment
-from app.policies.kinds import Statistic
 from app.policies.statistics import Statistics
 from app.policies.table import Policy, Wanted
 from app.spaces.queries.registry import parse_query
@@ -71,11 +70,11 @@ class Play:
         asked = {"dataset": "d", "mechanism": how, "epsilon": epsilon, "max_queries": 20}
         self._request = parse_request(asked)
         self._data = RecordsTensor([SEX, REGION, *columns], self._dataset.space.shape)
-        self.asked: list[Statistic] = []
+        self.asked: list[CompiledStatistic] = []
         for words in questions:
             query = parse_query(words).compiled(self._dataset.space)
             assert isinstance(query, CompiledStatistic)
-            self.asked.append(Statistic.of_query(query))
+            self.asked.append(query)
         policy, moments, rng = self._begun(), dict[Moment, Residuals](), np.random.default_rng(0)
         self.mode = policy.mode
         self._bought = list(policy.opening())

@@ -13,7 +13,7 @@ from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import Counts, counts_in, pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
-from app.policies.statistics import Statistics, asked_by, largest_of
+from app.policies.statistics import Statistics, largest_of
 from app.policies.table import Bought, Means, Policy, Prediction, Wanted
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.statistic import CompiledStatistic
@@ -150,7 +150,7 @@ class StatisticAnswerer(Answerer):
                 f"within: how well a {kind} can be known depends on how many records there are, of which nothing was "
                 "measured yet: leave it out, or ask for a count before"
             )
-        wanted = statistics.decide(asked_by(self._query), left, wish.within, wish.probability, leaning)
+        wanted = statistics.decide(self._query, left, wish.within, wish.probability, leaning)
         return None, wanted if wanted is not None and wanted.strategy.is_exact(self._space.capacity) else None
 
     def check_known(self, state: Evidence) -> None:
@@ -168,7 +168,7 @@ class StatisticAnswerer(Answerer):
 
     def shown(self, state: Evidence, wish: Wish, bought: Bought | None, given: FloatArray | None) -> Estimates:
         """Values and how well they are known."""
-        return state.statistics.shown(asked_by(self._query), wish.probability, wish.adaptive, given)
+        return state.statistics.shown(self._query, wish.probability, wish.adaptive, given)
 
 
 def answerer_of(query: Query, space: Space) -> Answerer:

@@ -214,6 +214,12 @@ class CompiledStatistic(Query):
         return self.base.chosen
 
     @lazy
+    def groups(self) -> IntArray:
+        """The places of its own among the answers of its question, flat: one for each group."""
+        places = np.arange(math.prod(self.question.shape)).reshape(self.question.shape)
+        return self.selected(places)
+
+    @lazy
     def labels(self) -> list[dict[str, Any]]:
         return list(self.base.labels)
 
@@ -240,8 +246,8 @@ class StatisticOfNumbers(CompiledStatistic):
 
     kind: str
     axis: int
-    low: Fraction
-    step: Fraction
+    low: float
+    step: float
     places: int
     base: Query
     levels: tuple[float, ...]
@@ -249,7 +255,7 @@ class StatisticOfNumbers(CompiledStatistic):
     answer_bits: int
 
     @property
-    def high(self) -> Fraction:
+    def high(self) -> float:
         """The largest number of the attribute."""
         return self.low + (self.places - 1) * self.step
 
@@ -322,7 +328,9 @@ def _of(space: TableSpace, kind: str, axis: int, base: Query, levels: tuple[floa
     attribute = space.attributes[axis]
     low, high = attribute.bounds
     bits = answer_bits(kind, low, high, space.capacity)
-    return StatisticOfNumbers(kind, axis, low, attribute.step, attribute.places, base, levels, space.shape, bits)
+    return StatisticOfNumbers(
+        kind, axis, float(low), float(attribute.step), attribute.places, base, levels, space.shape, bits
+    )
 
 
 def _valued(question: Local | Groups, axis: int, places: int, sizes: Sequence[int]) -> Groups:

@@ -24,12 +24,12 @@ from app.measurements.pricing import Apart
 from app.measurements.record import Measurement, Purchase
 from app.measurements.rows import Moved
 from app.measurements.strategies.tables import Moment, TableStrategy
-from app.policies.kinds import Statistic
 from app.policies.statistics import Statistics
 from app.policies.table import Means, OutOfReach, Policy, Wanted
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local, Product, Question
 from tests.unit.estimation.tables.tables import least_squares, least_variance, matrix, measured, weights
+from tests.unit.policies.asking import Asking
 
 pytestmark = pytest.mark.slow
 
@@ -163,12 +163,8 @@ def source(
     return places, np.array(on) @ values, (np.array(on) * noise) @ np.array(on).T
 
 
-def asked_of(
-    world: World, kind: Any, question: Question, levels: tuple[float, ...] = (), chosen: Any = None
-) -> Statistic:
-    count = math.prod(question.shape)
-    places = np.arange(count) if chosen is None else np.array(chosen)
-    return Statistic(kind, question, places, AXIS, world.places, LOW, STEP, levels)
+def asked_of(world: World, kind: Any, question: Question, levels: tuple[float, ...] = (), chosen: Any = None) -> Asking:
+    return Asking.of(kind, question, (AXIS, world.places, LOW, STEP), levels, chosen)
 
 
 def valued(world: World) -> dict[int, np.ndarray]:
@@ -200,7 +196,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @st.composite
-def asked(draw: st.DrawFn, world: World, kind: str) -> Statistic:
+def asked(draw: st.DrawFn, world: World, kind: str) -> Asking:
     """All, groups, conditions on the attribute itself and beside it, and conditions that are no product."""
     sizes, base = world.table.shape, valued(world)
     match draw(st.sampled_from(["all", "where", "groups", "some", "own", "local"])):
@@ -239,9 +235,9 @@ def _is_inside(question: Cells, place: tuple[int, ...]) -> bool:
     return all(k == 0 for a, k in zip(question.attributes, place, strict=True) if a == AXIS)
 
 
-def parts(world: World, statistic: Statistic) -> tuple[np.ndarray, np.ndarray]:
+def parts(world: World, statistic: Asking) -> tuple[np.ndarray, np.ndarray]:
     """N, S and Q of each answer, and their covariances."""
-    rows = weights(world.table.shape, statistic.question)[statistic.chosen]
+    rows = weights(world.table.shape, statistic.question)[statistic.groups]
     powers = ALL if statistic.kind == "variance" else (None, 1)
     found = [world.told(row, powers) for row in rows]
     return np.array([v for v, _ in found]), np.array([c for _, c in found])
@@ -476,7 +472,7 @@ def test_as_good_is_where_a_purchase_by_itself_would_be(part: float) -> None:
     beside what is known: that is never worse."""
     rng = np.random.default_rng(2)
     world = World.of(rng.integers(50, 90, (2, 9, 2)), 9, public=True)
-    statistic = Statistic("sum", Product.over({}), np.array([0]), AXIS, 9, -4.0, 1.0)
+    statistic = Asking.of("sum", Product.over({}), (AXIS, 9, -4.0, 1.0))
     noise = world.policy.noise(world.policy.share(statistic.question, RENYI), (Moved(4, 16),))
     assert noise is not None
     world.add(rng, 1, Marginal.of(world.table.shape, {}), math.sqrt(noise.variance) * part)

@@ -199,8 +199,8 @@ def test_different_questions() -> None:
 def test_what_is_asked() -> None:
     """Would catch another attribute, grid or level, and records without a value among those that are asked of."""
     query = compiled({"type": "quantile", "of": "pay", "q": [0.25, 0.5], "group_by": ["sex"]})
-    assert (query.kind, query.axis, float(query.low), float(query.high)) == ("quantile", 2, -2.0, 6.0)
-    assert (float(query.step), query.places, query.levels, query.numbers) == (0.5, 17, (0.25, 0.5), 4)
+    assert (query.kind, query.axis, query.low, query.high) == ("quantile", 2, -2.0, 6.0)
+    assert (query.step, query.places, query.levels, query.numbers) == (0.5, 17, (0.25, 0.5), 4)
     assert isinstance(query.base, CompiledMarginal)
     counts = np.zeros(TABLE.space.shape, np.int64)
     counts[0, 0, 17, 0, 0, 0] = 5
