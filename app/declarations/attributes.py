@@ -7,7 +7,8 @@ kept if the declaration says that there may be such.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
 from itertools import chain, pairwise
@@ -26,6 +27,9 @@ MAX_NUMBERS = 1 << 20
 #: The largest number that may be declared on a grid: a sum of 2^40 of them is a 64-bit float still.
 _LARGEST = 2**40
 
+#: Groups of categories lie within one another at most so deep.
+MAX_LEVELS = 32
+
 #: What an attribute is: what tells its values apart.
 Kind = Literal["codes", "categories", "bins", "numbers", "dates"]
 
@@ -36,20 +40,41 @@ def check_trimmed(names: tuple[str, ...], what: str) -> None:
         raise ValueError(f"{what} must not begin or end with white space")
 
 
+def branches(levels: Any, groups: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The categories of a tree of groups, each behind the names of the groups that it is in, the largest first.
+
+    Raises:
+        ValueError: when a group holds anything but a list of categories or further groups, or they are too deep.
+    """
+    if not isinstance(levels, dict | list | tuple) or not levels:
+        raise ValueError("levels: a group holds a list of values, or an object of further groups, and not nothing")
+    if len(groups) > MAX_LEVELS:
+        raise ValueError(f"levels: groups lie within one another at most {MAX_LEVELS} deep")
+    if isinstance(levels, dict):
+        for name, group in levels.items():
+            yield from branches(group, (*groups, name))
+    else:
+        yield from ((groups, value) for value in levels)
+
+
 class Attribute(Model):
     """One attribute of a table.
 
-    Integer codes have a ``size``, categories their ``values``. Numbers lie between ``lower`` and ``upper``: in
-    half-open bins, the last one closed (``bins`` makes equal ones, ``edges`` names them all; with integer bounds and
-    neither they are one unit wide), or with a ``grid``, on which each is kept as it is and both bounds are values; bins
-    are then how such an attribute is counted where nothing else is asked. Dates lie between two, both of which are
-    values, and are kept ``by`` day, month or year.
+    Integer codes have a ``size``, categories their ``values``, which ``levels`` may put into groups within groups: an
+    object of groups by name, each a list of categories or an object of further groups. Numbers lie between ``lower``
+    and ``upper``: in half-open bins, the last one closed (``bins`` makes equal ones, ``edges`` names them all; with
+    integer bounds and neither they are one unit wide), or with a ``grid``, on which each is kept as it is and both
+    bounds are values; bins are then how such an attribute is counted where nothing else is asked. Dates lie between
+    two, both of which are values, and are kept ``by`` day, month or year.
     """
 
     name: str = Field(min_length=1, max_length=128)
     size: Whole | None = Field(default=None, ge=1, le=MAX_AXIS, description="integer codes 0..size-1")
     values: Annotated[tuple[str | int, ...], Field(fail_fast=True)] | None = Field(
         default=None, min_length=1, max_length=1_000_000, description="categories"
+    )
+    levels: dict[str, Any] | None = Field(
+        default=None, description="groups of all categories by name, each a list of values or an object of groups"
     )
     lower: Number | None = Field(default=None, description="the least number")
     upper: Number | None = Field(default=None, description="the largest number")
@@ -111,9 +136,39 @@ class Attribute(Model):
             self._check_numeric()
         if self.dates is not None and not 0 < self.places <= MAX_NUMBERS:
             raise ValueError(f"dates: the first, then the last, and no more than {MAX_NUMBERS:,} apart")
+        if self.levels is not None:
+            self._check_levels(self.levels)
         if self.outside == "clamp" and not (numeric or self.dates is not None):
             raise ValueError("outside: only numbers and dates have a nearest bound: use drop or refuse")
         return self
+
+    def _check_levels(self, levels: dict[str, Any]) -> None:
+        if self.values is None:
+            raise ValueError("levels: groups are of categories: declare them as values, or leave levels out")
+        ways = list(branches(levels))
+        found = [value for _, value in ways if isinstance(value, str | int) and not isinstance(value, bool)]
+        if len(found) < len(ways) or not set(found) <= set(self.values):
+            raise ValueError("levels: a list holds what is not among values: add it there, or take it out of the list")
+        if len(set(found)) < len(found):
+            raise ValueError("levels: a value is listed more than once: each is in one group")
+        if len(found) < len(self.values):
+            left = set(self.values).difference(found)
+            number = next(k for k, value in enumerate(self.values) if value in left)
+            raise ValueError(f"levels: values.{number} is in no group, of {len(left):,} such: put each value into one")
+        # Groups by where they are: each has a name of its own, and answers tell nodes by the names that lead to them.
+        groups = {names[:depth] for names, _ in ways for depth in range(1, len(names) + 1)}
+        names = [group[-1] for group in groups]
+        check_trimmed(tuple(names), "levels: the name of a group")
+        if any(not name or "/" in name for name in names):
+            raise ValueError('levels: a group has a name, and none with "/", which joins names in answers')
+        if len(set(names)) < len(names) or not set(map(str, self.values)).isdisjoint(names):
+            raise ValueError("levels: a group is called as another group or a value is: call it otherwise")
+        largest = Counter(names[0] for names, _ in ways)
+        if len(largest) < 2 or max(largest.values()) < 2:
+            raise ValueError(
+                "levels: one group of all values, or none of several, says nothing that values do not: name groups "
+                "that divide the values, or leave levels out"
+            )
 
     def _check_numeric(self) -> None:
         if self.edges is not None:

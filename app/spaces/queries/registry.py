@@ -19,6 +19,7 @@ from app.spaces.queries.cut import CutQuery, RankOneQuery
 from app.spaces.queries.degrees import DegreesQuery
 from app.spaces.queries.elements import ElementsQuery
 from app.spaces.queries.forms import Typed
+from app.spaces.queries.hierarchy import HierarchyQuery
 from app.spaces.queries.marginal import MarginalQuery
 from app.spaces.queries.predicate import PredicateQuery, ProductQuery
 from app.spaces.queries.request import Request
@@ -40,7 +41,8 @@ QueryRequest = Annotated[
     | DegreesQuery
     | SparseQuery
     | DenseQuery
-    | ElementsQuery,
+    | ElementsQuery
+    | HierarchyQuery,
     Field(discriminator="type"),
 ]
 _ADAPTER: TypeAdapter[QueryRequest] = TypeAdapter(QueryRequest)

@@ -24,8 +24,9 @@ from app.measurements.noise import Noise, NoiseKind
 from app.measurements.pricing import Apart
 from app.measurements.record import Purchase
 from app.measurements.rows import Rows
+from app.measurements.strategies.hierarchy import Hierarchy
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
-from app.spaces.partition import Marginal
+from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import DenseTensor
 
 pytestmark = pytest.mark.slow
@@ -34,11 +35,13 @@ pytestmark = pytest.mark.slow
 SIZES = (2, 4)
 ALL, SEXES = Marginal.of(SIZES, {}), Marginal.of(SIZES, {0: None})
 FIRST, SECOND = Moment(1, 3, 1), Moment(1, 3, 2)
-#: The number and the sum beside each other; moments by group and the count of all; two moments and no count.
+HALVES = Partition.of(np.array([0, 1, 1, 0]))
+#: The number and the sum beside each other; moments by group and the count of all; two moments and no count; a tree.
 STRATEGIES = [
     TableStrategy((Part(ALL, None, 2), Part(ALL, FIRST, 3))),
     TableStrategy((Part(SEXES, FIRST, 2), Part(ALL))),
     TableStrategy((Part(ALL, FIRST, 1), Part(ALL, SECOND, 2))),
+    Hierarchy((Part(Marginal.of(SIZES, {1: HALVES}), multiplier=2), Part(Marginal.of(SIZES, {1: None}), multiplier=3))),
 ]
 #: Contrasts and rows, which a record moves in several values at once.
 COMBINED = [
