@@ -1,4 +1,4 @@
-"""What was found lately and may be asked for again, in so much memory and no more."""
+"""A cache of recent results, in so much memory and no more."""
 
 from __future__ import annotations
 

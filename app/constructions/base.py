@@ -1,4 +1,4 @@
-"""What every construction offers, and the public facts it may start from."""
+"""The interface of constructions, and the public facts it may start from."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _Real = TypeVar("_Real", float, FloatArray)
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """What is public of the data: known without looking at it, or released with noise.
+    """The public facts of the data: known without looking at it, or released with noise.
 
     Attributes:
         mass: the sum of counts (exact where public, else padded upward); None where it is not known.

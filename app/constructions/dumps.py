@@ -1,4 +1,4 @@
-"""What a state looks like outside of memory."""
+"""The form of a state outside of memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Dump:
         )
 
     def part(self, name: str) -> Self:
-        """What :meth:`within` made a part."""
+        """The part that :meth:`within` made."""
         head = f"{name}."
         return type(self)(
             {key.removeprefix(head): array for key, array in self.arrays.items() if key.startswith(head)},

@@ -150,7 +150,7 @@ class FriezeKannan(RefittingConstruction, MarginalConstruction):
         return Dump({"scales": scales, "left": left, "right": right, **diagonal}) | kept
 
     def load(self, dump: Dump) -> CutState:
-        """What :meth:`dump` wrote."""
+        """The state that :meth:`dump` wrote."""
         kept, arrays = Kept.load(self.space, dump.part("kept")), dump.arrays
         if "cells" in arrays:
             return CutState(DenseTensor(arrays["cells"]), kept)

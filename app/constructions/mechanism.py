@@ -36,7 +36,7 @@ LEAST_EXPONENT = 1.001
 
 
 class ReleaseOptions(Model):
-    """What belongs to some methods of a release alone."""
+    """Options that belong to some methods of a release alone."""
 
     records: Whole | None = Field(
         default=None,

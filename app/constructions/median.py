@@ -79,7 +79,7 @@ def spread(space: Space, cells: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class _MedianBase(CellConstruction):
-    """What both forms share: mass, cells, and the class of queries they were promised."""
+    """The common part of both forms: mass, cells, and the class of queries they were promised."""
 
     space: Space
     facts: PublicFacts
@@ -257,7 +257,7 @@ class Median(_MedianBase):
         return Dump({"members": state.members})
 
     def load(self, dump: Dump) -> DatabasesState:
-        """What :meth:`dump` wrote."""
+        """The state that :meth:`dump` wrote."""
         return DatabasesState(dump.arrays["members"])
 
     def bound(self, progress: float) -> float | None:
@@ -415,7 +415,7 @@ class SampledMedian(_MedianBase):
         return Dump({"points": state.points, "weights": weights, "edges": edges}, {"seed": state.seed.hex()})
 
     def load(self, dump: Dump) -> SampleState:
-        """What :meth:`dump` wrote."""
+        """The state that :meth:`dump` wrote."""
         rows = zip(dump.arrays["weights"], dump.arrays["edges"].tolist(), strict=True)
         cuts = [Cut(weights, int(side), edge) for weights, (side, edge) in rows]
         return SampleState(dump.arrays["points"], cuts, bytes.fromhex(dump.words["seed"]))

@@ -143,7 +143,7 @@ class MirrorDescent(RefittingConstruction):
         return self.form.dump(state.form).within("form") | state.kept.dump().within("kept")
 
     def load(self, dump: Dump) -> MirrorState:
-        """What :meth:`dump` wrote."""
+        """The state that :meth:`dump` wrote."""
         return MirrorState(self.form.load(dump.part("form")), Kept.load(self.space, dump.part("kept")))
 
     def _confine(self, state: MirrorState) -> None:

@@ -170,7 +170,7 @@ class MultiplicativeWeights(RefittingConstruction, MarginalConstruction):
         return own | dump_measurements(state.kept).within("kept")
 
     def load(self, dump: Dump) -> WeightsState:
-        """What :meth:`dump` wrote."""
+        """The state that :meth:`dump` wrote."""
         slack = float(dump.arrays["slack"][0])
         return WeightsState(DenseTensor(dump.arrays["masses"]), slack, load_measurements(self.space, dump.part("kept")))
 

@@ -115,7 +115,7 @@ class Kept:
 
     @classmethod
     def load(cls, space: Space, dump: Dump) -> Kept:
-        """What :meth:`dump` wrote."""
+        """The state that :meth:`dump` wrote."""
         return cls(load_measurements(space, dump), dump.arrays["gram"], dump.arrays["coefficients"])
 
 

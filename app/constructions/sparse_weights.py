@@ -95,7 +95,7 @@ class SlotsState:
     masses: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def count(self, elements: tuple[str, ...]) -> FloatArray:
-        """What each element counts."""
+        """The count of each element."""
         other = self.free if len(self.slot_of) < self.slots else 0.0
         slots = [self.slot_of.get(element, -1) for element in elements]
         return np.array([self.masses[slot] if slot >= 0 else other for slot in slots])
@@ -231,7 +231,7 @@ class SparseWeights(Construction):
         return Dump({"masses": state.masses[:taken], "free": numbers(state.free)}, words)
 
     def load(self, dump: Dump) -> SlotsState:
-        """What :meth:`dump` wrote."""
+        """The state that :meth:`dump` wrote."""
         slot_of = {element: slot for slot, element in enumerate(dump.words["elements"])}
         free = float(dump.arrays["free"][0])
         return SlotsState(int(dump.words["slots"]), free, slot_of, dump.arrays["masses"])

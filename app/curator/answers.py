@@ -96,7 +96,7 @@ class FirstAnswers:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array]) -> FirstAnswers:
-        """What :meth:`arrays` gave.
+        """Answers from what :meth:`arrays` gave.
 
         Raises:
             KeyError, ValueError: when they are no such arrays.

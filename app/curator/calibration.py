@@ -155,7 +155,7 @@ class Calibrator:
         return Race(mean, race_cut(mean, draws, budget.epsilon, allowed - sampler))
 
     def _no_race(self, updates: int) -> str:
-        """What keeps a race from being paid for: the data set's epsilon, the queries, or the sessions before."""
+        """The reason that a race cannot be paid for: the data set's epsilon, the queries, or the sessions before."""
         budget, sessions = self.dataset.budget, self.dataset.race_sessions
         each = Fraction(distance_delta(SAMPLER_DISTANCE, 1, budget.epsilon))
         first, now = (session_part(budget.set_aside, ordinal) for ordinal in (1, sessions + 1))

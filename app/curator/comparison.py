@@ -112,7 +112,7 @@ def parse_comparison(asked: Mapping[str, Any]) -> list[SessionRequest]:
 
 
 def independent_gaussian(dataset: PublicDataset, share: Decimal, queries: int, beta: float) -> Gaussian:
-    """What a share of the budget buys when every one of ``queries`` answers gets its own noise."""
+    """The noise that a share of the budget buys when every one of ``queries`` answers gets its own noise."""
     gamma = float(dataset.space.sensitivity)
     squared = Fraction(dataset.budget.order) * queries / (2 * Fraction(share))
     sigma = gamma * math.sqrt(float(squared)) * _UP
@@ -146,7 +146,7 @@ def compare(
 def weigh(
     dataset: PublicDataset, requests: Sequence[SessionRequest], outcomes: Sequence[SessionPlan | CuratorError]
 ) -> Comparison:
-    """What the plans of requests that differ in their mechanisms alone come to.
+    """Compare the plans of requests that differ in their mechanisms alone come to.
 
     Raises:
         PlanInfeasible: when the share itself cannot be had, whatever the mechanism.

@@ -1,4 +1,4 @@
-"""What is public about a registered data set, and its descriptor."""
+"""The public facts of a registered data set, and its descriptor."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ class PublicDataset:
         return self.left is not None and epsilon == self.left.pure
 
     def share(self, epsilon: Decimal) -> Decimal:
-        """What a session of this epsilon may hold of the Renyi sum: its share, or what is left where it takes that.
+        """The part of the Renyi sum that a session of this epsilon may hold: its share, or what is left where it takes
+        that.
 
         Raises:
             InvalidBudget: when there is no such share.
@@ -129,7 +130,7 @@ class PublicDataset:
 
     @cached_property
     def facts(self) -> PublicFacts:
-        """What a construction may start from."""
+        """The public facts that a construction may start from."""
         norms = {name: bought.value for name, bought in self.bought.items() if name != "mass"}
         if self.records is not None:
             return PublicFacts(self.records, norms=norms)
@@ -206,7 +207,7 @@ class PublicDataset:
 
 
 def _unit(spec: Spec) -> str:
-    """What neighbouring data sets differ in."""
+    """The difference between neighbouring data sets."""
     match spec:
         case TableSpec(unit=unit) if unit is not None:
             return f'one person ("{unit.column}") with all of up to {unit.max_records:,} records added or removed'
@@ -218,7 +219,7 @@ def _unit(spec: Spec) -> str:
 
 
 def _left(document: Mapping[str, Any], epsilon: Decimal) -> Amounts:
-    """What a descriptor says is left of a budget."""
+    """The remaining budget that a descriptor states."""
     left = Amounts(amount(Decimal(document["renyi"])), Decimal(repr(document["pure"])))
     if not left.pure or not 0 < left.pure <= epsilon:
         raise InvalidDataset("left.pure: more than 0, and no more than the budget's epsilon")

@@ -48,7 +48,7 @@ class Purchase:
 
     @property
     def price(self) -> Amounts:
-        """What it costs."""
+        """Its cost."""
         return Amounts(self.cost, self.epsilon)
 
     @property

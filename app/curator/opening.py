@@ -64,7 +64,7 @@ class Pins:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a session was opened on and what was promised.
+    """The facts that a session was opened on, and its promises.
 
     Attributes:
         dataset: what was public of the data set before the session.
@@ -82,7 +82,7 @@ class Opening:
 
     @cached_property
     def prior(self) -> PublicDataset:
-        """What is public before the first query, the fact released at the opening among it: the hypothesis starts
+        """The public facts before the first query, the fact released at the opening among it: the hypothesis starts
         from that.
         """
         if self.plan.purchase is None or self.bought is None:
@@ -137,7 +137,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Stated:
-    """What an opening's document states, taken apart and not computed with: all but the plan."""
+    """The statements of an opening's document, taken apart and not computed with: all but the plan."""
 
     dataset: PublicDataset
     request: SessionRequest
@@ -162,7 +162,7 @@ class Stated:
 
 @dataclass(frozen=True)
 class StatedPlan:
-    """What a header says of its plan; amounts are exact at the ledger's order.
+    """The plan that a header states; amounts are exact at the ledger's order.
 
     ``fixed_price`` tells whether all rounds cost the same.
     """
@@ -180,7 +180,7 @@ class StatedPlan:
 
     @property
     def holds(self) -> Amounts:
-        """What the session reserved at its opening."""
+        """The amounts that the session reserved at its opening."""
         return Amounts(self.reserved, self.reserved_pure)
 
     @classmethod
@@ -227,7 +227,7 @@ class Header:
 
     @cached_property
     def plan(self) -> StatedPlan:
-        """What is said of the plan."""
+        """The plan as it is written."""
         return StatedPlan.of(self.document["plan"])
 
     @property
@@ -261,7 +261,7 @@ class Header:
         return Opening.of(self.document)
 
     def bound_status(self) -> BoundStatus:
-        """What the ``update_bound`` of the plan says, or why it says nothing."""
+        """The ``update_bound`` of the plan, or why there is none."""
         if not self.plan.fixed_price:
             return "no-worst-case-bound"
         if self.plan.update_bound is not None or self.plan.progress is None:

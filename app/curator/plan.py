@@ -94,7 +94,7 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionPlan:
-    """What every session's plan says, whatever becomes of its queries.
+    """The plan of a session, whatever becomes of its queries.
 
     Attributes:
         answer_bits: of the answer grid.
@@ -139,12 +139,12 @@ class SessionPlan:
 
     @property
     def holds(self) -> Amounts:
-        """What the session reserves at its opening, a purchase included."""
+        """The amounts that the session reserves at its opening, a purchase included."""
         return Amounts(self.reserved, self.reserved_pure)
 
     @property
     def error_bound(self) -> float | None:
-        """What all answers keep with probability 1 - beta, in counts; None where no such thing is promised."""
+        """A bound that all answers keep with probability 1 - beta, in counts; None where no such thing is promised."""
         return None
 
     def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float] | None:
@@ -233,7 +233,7 @@ class Plan(Terms, SessionPlan):
 
     @property
     def price(self) -> Amounts:
-        """What an update costs."""
+        """The cost of an update."""
         return Amounts(self.cost_per_update, self.cost_per_update_pure)
 
     @property
@@ -298,7 +298,7 @@ P_co = TypeVar("P_co", bound=SessionPlan, covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Offer(Generic[P_co]):
-    """What a planner would buy for a request, now and later, before :func:`settle` makes a plan of it.
+    """A planner's offer for a request: purchases now and later, before :func:`settle` makes a plan of it.
 
     Attributes:
         plan: makes the plan of what :func:`settle` adds.

@@ -41,8 +41,8 @@ SECONDS: Mapping[str, float] = {
 
 
 def expected_seconds(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPlan) -> float:
-    """What drawing the noise of a release and making its data will take together, about; a server that has much else to
-    do takes longer.
+    """The time that drawing the noise of a release and making its data will take together, about; a server that has
+    much else to do takes longer.
     """
     return sum(SECONDS[name] * number for name, number in amounts(dataset, request, plan).items())
 

@@ -1,4 +1,4 @@
-"""What an analyst asks for when opening a session."""
+"""An analyst's request for a session."""
 
 from __future__ import annotations
 

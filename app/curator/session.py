@@ -102,7 +102,7 @@ class Session:
         self.state.updates += 1
 
     def purchases(self) -> Sequence[Purchase[Strategy]]:
-        """What is to be measured at the opening, with the price of each."""
+        """The measurements due at the opening, with the price of each."""
         if not isinstance(self.mechanism, Pinning):
             return []
         found = self.mechanism.purchases(self.state)

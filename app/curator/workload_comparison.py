@@ -1,4 +1,4 @@
-"""What a workload costs in errors: every method of a release and every mechanism that answers it question by question.
+"""The errors of a workload: every method of a release and every mechanism that answers it question by question.
 
 All of it is told from public facts before anything is spent: the same for neighbouring data.
 """

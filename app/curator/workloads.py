@@ -39,7 +39,7 @@ def too_many_values(space: Space, name: str) -> str | None:
 
 
 def values_bytes(space: Space) -> int:
-    """What looking at every declared value of a table takes; 0 where nothing does, as they are too many."""
+    """The memory that looking at every declared value of a table takes; 0 where nothing does, as they are too many."""
     values = sum(space.shape) if isinstance(space, TableSpace) else 0
     return VALUE_BYTES * values if values <= MOST_VALUES else 0
 

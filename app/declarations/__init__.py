@@ -1,1 +1,1 @@
-"""What is said of a data set before it is read: declarations, and drafts and imports of them."""
+"""Statements about a data set before it is read: declarations, and drafts and imports of them."""

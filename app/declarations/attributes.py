@@ -215,7 +215,7 @@ class Attribute(Model):
 
     @property
     def kind(self) -> Kind:
-        """What tells its values apart."""
+        """The kind of its values."""
         if self.size is not None:
             return "codes"
         if self.values is not None:
@@ -272,7 +272,8 @@ class Attribute(Model):
         return self.bins or (0 if self.grid is not None else self.places)
 
     def edge_at(self) -> Callable[[int], Fraction]:
-        """What gives the exact edges of the declared bins, of which there are one more than bins, by their numbers.
+        """A function that gives the exact edges of the declared bins, of which there are one more than bins, by their
+        numbers.
 
         They may be a million: all of them at once take hundreds of megabytes.
         """

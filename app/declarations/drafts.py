@@ -54,7 +54,7 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What a column of numbers holds.
+    """A summary of a column of numbers.
 
     Attributes:
         least: the least of them.
@@ -76,7 +76,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
-    """What a draft needs to know of one column. Private: no representation has a value.
+    """The facts of one column that a draft needs. Private: no representation has a value.
 
     Attributes:
         name: of the column.
@@ -107,7 +107,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a declaration says of how its file is written.
+    """The layout of a file that a declaration states.
 
     Attributes:
         names: of columns that it must have.
@@ -121,7 +121,7 @@ class Layout:
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> Layout:
-        """What a declaration says, as far as it says it soundly."""
+        """The layout that a declaration states, as far as it states it soundly."""
         attributes, encoding, nulls = (declared.get(name) for name in ("attributes", "encoding", "null_values"))
         named = [item["name"] for item in _objects(attributes) if isinstance(item.get("name"), str)]
         words = [word for word in nulls if isinstance(word, str)] if isinstance(nulls, list) else []

@@ -56,7 +56,7 @@ _LITERAL = re.compile(r"'[^']*'|\w+")
 
 @dataclass(frozen=True)
 class _Problem:
-    """What is wrong with one field or item: a sentence, or what it has to be, of which there may be several."""
+    """A problem of one field or item: a sentence, or what it has to be, of which there may be several."""
 
     path: Path
     words: str
@@ -191,7 +191,7 @@ def _options(kind: Any) -> Iterator[Any]:
 
 
 def _tags(kind: Any) -> set[str]:
-    """What tells a model apart from others."""
+    """The tags that tell a model apart from others."""
     if not _is_model(kind):
         return set()
     return {str(tag) for field in kind.model_fields.values() for tag in _literals(field.annotation)}

@@ -139,7 +139,7 @@ def _of_tables(database: Any) -> bool:
 
 
 def imported(document: Mapping[str, Any], table: str | None, columns: Sequence[str]) -> Draft:
-    """What a foreign document says of one of its tables.
+    """The table that a foreign document describes.
 
     Args:
         document: of a format that :func:`format_of` knows.
@@ -439,7 +439,7 @@ def _csvw(document: Mapping[str, Any], table: str | None, columns: Sequence[str]
 
 
 def _title(column: Mapping[str, Any], place: int, columns: Sequence[str]) -> str:
-    """What the file calls a column: that one of its titles and its name which the file has."""
+    """The file's name of a column: that one of its titles and its name which the file has."""
     titles = column.get("titles", [])
     if isinstance(titles, Mapping):
         # By language; each may have several.

@@ -1,4 +1,4 @@
-"""What declarations and requests are made of: closed models, numbers that JSON keeps."""
+"""Models for declarations and requests: closed models, numbers that JSON keeps."""
 
 from __future__ import annotations
 

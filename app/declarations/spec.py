@@ -37,7 +37,7 @@ class Budget(Model):
 
 
 class Declaration(Model):
-    """What every kind of data set declares."""
+    """The declaration of a data set of any kind."""
 
     name: str
     budget: Budget

@@ -1,1 +1,1 @@
-"""What estimates of every kind share: averages by precision, intervals, and how far predictions were off."""
+"""The common parts of all estimates: averages by precision, intervals, and how far predictions were off."""

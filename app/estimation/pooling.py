@@ -10,7 +10,7 @@ from app.spaces.tensor import FloatArray
 
 @dataclass
 class Pooled:
-    """What is known of some numbers together.
+    """The joint estimate of some numbers.
 
     Attributes:
         values: the average.

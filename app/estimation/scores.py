@@ -41,6 +41,6 @@ class Scores:
 
     @property
     def kappa(self) -> float:
-        """What standard errors of predictions are multiplied by."""
+        """The factor of predictions' standard errors."""
         square = (_PRIOR + sum(self._last)) / (_PRIOR + len(self._last))
         return math.sqrt(min(max(square, self._least), _MOST_KAPPA))

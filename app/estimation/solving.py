@@ -1,4 +1,4 @@
-"""What a solver returns: what it found, why it ended, and how near that is."""
+"""Results of solvers: the value, why they ended, and how near it is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Reason = Literal["converged", "steps", "no descent", "singular"]
 
 @dataclass(frozen=True, eq=False)
 class Solved(Generic[T]):
-    """What was found last.
+    """The last value, why the solver ended, and how near that is.
 
     Attributes:
         value: what was looked for, or as near as the search came.

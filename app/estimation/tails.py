@@ -135,7 +135,7 @@ _SQUARES: Kept[tuple[FloatArray, FloatArray]] = Kept(1 << 23, 64)
 
 
 def signature(terms: Sequence[Term]) -> Signature:
-    """What the law of a sum depends on: equal weights together, in an order, to twelve digits."""
+    """The signature of a sum's law: equal weights together, in an order, to twelve digits."""
     found: dict[tuple[NoiseKind, float], list[tuple[FloatArray, IntArray]]] = {}
     for term in terms:
         steps = np.abs(term.weights) * (math.ldexp(1.0, -term.noise.bits) / term.multiplier)
@@ -339,8 +339,8 @@ def is_normal(noise: Noise, repeated: int) -> bool:
 
 
 def norm_quantile(normal: int, others: Sequence[tuple[Noise, int, int]], missed: float, step: float = 0.0) -> float:
-    """What the root of a sum of squares of independent noises, each divided by its deviation, exceeds with a
-    probability, rounded up.
+    """The quantile that the root of a sum of squares of independent noises, each divided by its deviation, exceeds with
+    a probability, rounded up.
 
     Args:
         normal: how many of them are normal.

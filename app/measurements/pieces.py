@@ -26,7 +26,7 @@ _UNTOLD = 1e-7
 
 @dataclass(frozen=True, eq=False)
 class _OfMarginal:
-    """What was released of a marginal.
+    """Released values of a marginal.
 
     ``units`` are the released values in units of 2^-bits counts: not clipped, so that each is unbiased. What was
     counted may have been multiplied before noise was added: a ``multiplier`` divides values and noise alike.
@@ -54,7 +54,7 @@ class _OfMarginal:
 
     @property
     def _divisor(self) -> int:
-        """What divides values and noise."""
+        """The divisor of values and noise."""
         return self.multiplier
 
     @property
@@ -175,7 +175,7 @@ class Combination(_OfMarginal):
         return values, variances
 
     def shares(self, weights: csr_array) -> FloatArray:
-        """What the estimate of an estimable sum, a row of weights on the cells, weighs the value of each row with."""
+        """The weights of the rows' values in the estimate of an estimable sum, a row of weights on the cells."""
         root, _ = self.rows.inverse
         return np.asarray(self.rows.matrix.astype(np.float64) @ (root @ np.asarray(weights @ root).reshape(-1)))
 
@@ -198,7 +198,7 @@ Piece = Counts | Contrast | Combination
 
 
 def pieces_of(measurement: Measurement[TableStrategy]) -> list[tuple[Moment | None, Piece]]:
-    """What was measured part by part, independently of one another: counts or combinations of them, or a moment."""
+    """Measured parts, independently of one another: counts or combinations of them, or a moment."""
     found: list[tuple[Moment | None, Piece]] = []
     noise, units, start = measurement.added, measurement.units, 0
     for part in measurement.strategy.parts:
@@ -225,7 +225,7 @@ def counts_of(measurement: Measurement[TableStrategy]) -> Counts:
 
 
 def counts_in(measurement: Measurement[TableStrategy]) -> tuple[Counts, ...]:
-    """What was measured, which was counts, of one marginal or of several.
+    """The measured counts of one marginal or of several.
 
     Raises:
         ValueError: when there is anything but counts.

@@ -1,4 +1,4 @@
-"""What measurements cost, exactly: how far neighbours are apart, and the events that follow for a ledger."""
+"""The exact cost of measurements: how far neighbours are apart, and the events that follow for a ledger."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def answer(noise: Law, absolute: int, squared: int) -> PrivacyEvent:
 
 
 def price_of(events: Events, order: Decimal) -> Amounts:
-    """What events cost together, in both sums of a ledger of this order.
+    """The cost of events together, in both sums of a ledger of this order.
 
     Raises:
         PrivacyError: when that is infinite at this order.

@@ -53,14 +53,14 @@ def read_strategy(document: Mapping[str, Any]) -> Strategy:
 
 
 def serving(question: Question) -> list[TableStrategy]:
-    """What answers a question about a table in one measurement, beside the question's own marginal."""
+    """The strategies that answer a question about a table in one measurement, beside the question's own marginal."""
     found = (strategy for kind in _KINDS for strategy in kind.serving(question))
     return [strategy for strategy in found if isinstance(strategy, TableStrategy)]
 
 
 @dataclass(frozen=True, eq=False)
 class _Noisy(Generic[S]):
-    """What is measured, and the noise of each value."""
+    """A strategy, and the noise of each value."""
 
     strategy: S
     noise: Law
@@ -101,7 +101,7 @@ class Purchase(_Noisy[S]):
 
 @dataclass(frozen=True, eq=False)
 class Measurement(_Noisy[S]):
-    """What was measured, the noise, and what was released.
+    """A strategy, its noise, and the released values.
 
     Attributes:
         strategy: what was measured.

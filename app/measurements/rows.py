@@ -1,4 +1,4 @@
-"""What is made of counts before noise is added: contrasts, and sums with whole weights, one for each row of a matrix.
+"""Linear maps of counts before noise is added: contrasts, and sums with whole weights, one for each row of a matrix.
 
 *Contrasts* are the part of a marginal that varies along every one of its attributes: counts from which along each axis
 the mean was taken off, times the number of cells, so that they are whole. What several marginals share is then measured
@@ -37,7 +37,7 @@ _TOLD = 1e-10
 
 @dataclass(frozen=True)
 class Moved:
-    """What one record moves values by at most: the sum of the changes, and the sum of their squares."""
+    """The sensitivity of values to one record: the sum of the changes, and the sum of their squares."""
 
     absolute: int
     squared: int
@@ -53,7 +53,7 @@ def centred(array: Array) -> Array:
 
 
 def moved_by_contrasts(marginal: Marginal) -> Moved:
-    """What one record moves the contrasts of a marginal by.
+    """The sensitivity of the contrasts of a marginal to one record.
 
     Along an axis of n cells a record adds n - 1 to its own cell and takes 1 from each of the n - 1 others: 2(n - 1) in
     absolute values, (n - 1)^2 + (n - 1) = n(n - 1) in squares. A cell's change is the product of those along the axes,
@@ -129,8 +129,9 @@ class Rows:
 
     @lazy
     def moved(self) -> Moved:
-        """What one record moves the rows' sums by at most: the largest sum of a column's absolute weights, and the
-        largest sum of its squares, each over all columns. (docs/privacy.md, 9.5)"""
+        """The sensitivity of the rows' sums to one record: the largest sum of a column's absolute weights, and the
+        largest sum of its squares, each over all columns. (docs/privacy.md, 9.5)
+        """
         absolute, squared = np.zeros(self.cells, np.int64), np.zeros(self.cells, np.int64)
         np.add.at(absolute, self.columns, np.abs(self.weights))
         np.add.at(squared, self.columns, self.weights**2)

@@ -15,7 +15,7 @@ from app.spaces.tensor import IntArray, PrivateTensor
 
 
 class Strategy(ABC):
-    """What every strategy says of itself.
+    """The interface of strategies.
 
     Attributes:
         listed: whether a record lists its values, in place of packing them.
@@ -52,7 +52,8 @@ class Strategy(ABC):
 
     @abstractmethod
     def events(self, noise: Law, apart: Apart) -> Events:
-        """What it costs budget by where each value is released with noise of its own, and neighbours are so far apart.
+        """The events that it costs budget by where each value is released with noise of its own, and neighbours are so
+        far apart.
 
         Raises:
             PrivacyError, ValueError: when it is not released with such noise.
@@ -60,7 +61,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def describe(self, space: Space) -> dict[str, Any]:
-        """What is said of it where measurements are listed, as JSON: its type first, and how many values it has."""
+        """The description of it where measurements are listed, as JSON: its type first, and how many values it has."""
 
     @property
     def longest(self) -> int:
@@ -68,7 +69,7 @@ class Strategy(ABC):
         return 0
 
     def beside(self) -> dict[str, Any]:
-        """What is shown beside the values, as JSON."""
+        """Facts that are shown beside the values, as JSON."""
         return {}
 
     @abstractmethod

@@ -1,1 +1,1 @@
-"""What sessions pay for, and with how much noise, from public things alone."""
+"""Policies: the measurements that sessions pay for, and their noise, from public facts alone."""

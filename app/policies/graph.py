@@ -60,7 +60,7 @@ GraphMode = Literal["degrees", "edges", "sums", "laplace"]
 
 @dataclass(frozen=True)
 class GraphMeans:
-    """What a session may pay from.
+    """The budget that a session may pay from.
 
     Attributes:
         mode: how it pays.
@@ -73,7 +73,7 @@ class GraphMeans:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What was expected of a question before it was paid for, in cells, and the standard error of that."""
+    """The prediction of a question before it was paid for, in cells, and its standard error."""
 
     value: float
     standard_error: float
@@ -117,7 +117,7 @@ class _Unbiased:
 
 @dataclass(eq=False)
 class Learnt:
-    """What was measured of a graph or a matrix before the first question.
+    """The measurements of a graph or a matrix before the first question.
 
     Attributes:
         degrees: released sums of rows and columns, and the variance of each.
@@ -132,7 +132,7 @@ class Learnt:
 
 
 class GraphPolicy:
-    """What a session buys and says.
+    """The policy of a session on a graph or a matrix.
 
     Args:
         kind: of the cells.
@@ -164,7 +164,7 @@ class GraphPolicy:
 
     @property
     def kappa(self) -> float:
-        """What standard errors of predictions are multiplied by: how far the last ones were off."""
+        """The factor of predictions' standard errors: how far the last ones were off."""
         return self._scores.kappa
 
     @property
@@ -191,7 +191,7 @@ class GraphPolicy:
         return float(own[0] / own.sum())
 
     def predicted(self, question: CutQuestion) -> Prediction:
-        """What is expected of a question."""
+        """The prediction of a question."""
         value, deviation = self._mixed(question, self.posterior.known(question))
         return Prediction(_cut(value, question.bounds), deviation)
 
@@ -260,7 +260,7 @@ class GraphPolicy:
             self.posterior.refit()
 
     def shown(self, question: CutQuestion, name: Hashable) -> Shown:
-        """What is shown of a question."""
+        """The estimate that is shown of a question."""
         known = self.posterior.known(question)
         value, deviation = self._mixed(question, known)
         unbiased = self._unbiased_of(question, name)
@@ -277,7 +277,7 @@ class GraphPolicy:
         return Shown(_cut(held, question.bounds), unbiased.value, error, self.kappa * deviation)
 
     def alone(self, name: Hashable, bounds: tuple[float, float]) -> Shown:
-        """What is shown of a value that was measured, by itself."""
+        """The estimate that is shown of a measured value by itself."""
         found = self._unbiased[name]
         error = math.sqrt(found.variance)
         return Shown(_cut(found.value, bounds), found.value, error, error)

@@ -90,15 +90,15 @@ class Kind(ABC, Generic[A]):
 
     @abstractmethod
     def decide(self, left: float, within: float | None, confidence: float, leaning: float) -> Wanted | None:
-        """What is bought; None where it is answered free. (:meth:`app.policies.statistics.Statistics.decide`)"""
+        """Decide what is bought; None where it is answered free. (:meth:`app.policies.statistics.Statistics.decide`)"""
 
     @abstractmethod
     def shown(self, confidence: float, adaptive: bool, given: FloatArray | None) -> Estimates:
-        """What is shown. (:meth:`app.policies.statistics.Statistics.shown`)"""
+        """The estimate that is shown. (:meth:`app.policies.statistics.Statistics.shown`)"""
 
     @property
     def own_residuals(self) -> list[Residuals]:
-        """What was measured that it may follow from, beside counts by all of its attributes."""
+        """The measurements that it may follow from, beside counts by all of its attributes."""
         return [self.counts]
 
     def chosen_quantile(self, confidence: float) -> float:
@@ -136,7 +136,7 @@ class Kind(ABC, Generic[A]):
         return self.told(self.policy.value(self.asked.question, None))
 
     def filled(self, found: Joint) -> Known:
-        """What was measured, and where it was not what a model says."""
+        """The measured values, and a model's where none were measured."""
         asked, unbiased = self.asked, found.known
         if unbiased.all():
             return Known(found, unbiased)
@@ -165,14 +165,15 @@ class Kind(ABC, Generic[A]):
         return Known(Joint(values, covariances), unbiased)
 
     def modelled(self, k: int, count: FloatArray) -> tuple[FloatArray | float, FloatArray | float]:
-        """What a record adds to one of the numbers on average, and how far the number may be off, for each of so many
-        records, where it was never measured."""
+        """The mean that a record adds to one of the numbers, and how far the number may be off, for each of so many
+        records, where it was never measured.
+        """
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """What is known of a statistic of some groups, in its own unit, before it is cut."""
+    """The known interval of a statistic of some groups, in its own unit, before it is cut."""
 
     linear: FloatArray
     errors: FloatArray
@@ -227,7 +228,7 @@ class Derived(Kind[A]):
 
     @abstractmethod
     def strategies(self, marginal: Marginal) -> list[TableStrategy]:
-        """What may be bought, over the cells that the question tells apart."""
+        """The strategies that may be bought, over the cells that the question tells apart."""
 
     @abstractmethod
     def after(self, before: FloatArray, strategy: TableStrategy, variance: float) -> FloatArray:
@@ -272,7 +273,7 @@ class Derived(Kind[A]):
 
 
 class _Terms:
-    """What buying would bring."""
+    """The variances that buying would bring."""
 
     def __init__(self, kind: Derived[A]) -> None:
         self._policy, self._kind = kind.policy, kind
@@ -299,7 +300,7 @@ class _Terms:
         return np.where(np.isnan(variances), np.inf, variances)
 
     def _best(self, share: float) -> tuple[Wanted, FloatArray] | None:
-        """What a share is best spent on, and the covariances of counts and moments afterwards."""
+        """The best purchase of a share, and the covariances of counts and moments afterwards."""
         best: tuple[float, Wanted, FloatArray] | None = None
         for strategy in self._kind.strategies(self._marginal):
             noise = self._policy.noise(share, strategy.moved)

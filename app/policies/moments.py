@@ -39,7 +39,7 @@ _AT_ONCE = 1 << 12
 
 
 class _OfMoments(Derived[StatisticOfNumbers]):
-    """What follows from numbers of records and moments."""
+    """A statistic that follows from numbers of records and moments."""
 
     def __init__(self, policy: Policy, moments: dict[Moment, Residuals], asked: StatisticOfNumbers) -> None:
         super().__init__(policy, moments, asked)
@@ -58,7 +58,7 @@ class _OfMoments(Derived[StatisticOfNumbers]):
 
     @property
     def moments(self) -> tuple[Moment, ...]:
-        """What has to be known beside the number of records."""
+        """The moments that have to be known beside the number of records."""
         return (self.first,)
 
     @staticmethod
@@ -79,7 +79,9 @@ class _OfMoments(Derived[StatisticOfNumbers]):
         return self.filled(pooled(told))
 
     def _of_counts(self) -> list[Joint]:
-        """What counts tell: the numbers of records, and moments where the single numbers are few and were measured."""
+        """The estimates from counts: the numbers of records, and moments where the single numbers are few and were
+        measured.
+        """
         asked, question, places = self.asked, self.asked.question, self.asked.places
         if not self._singly():
             return [self.joint(self.counts.unbiased(question), 0, 1 + len(self.moments))]

@@ -105,7 +105,7 @@ class Quantile(Kind[StatisticOfNumbers]):
         return Marginal.of(sizes, cells)
 
     def _distributions(self) -> list[Distribution] | None:
-        """What was measured of how each group is spread over the numbers; None where nothing was."""
+        """The measured distribution of each group over the numbers; None where nothing was measured."""
         measured = []
         for measurement in self.counts.measurements:
             other = measurement.marginal
@@ -120,7 +120,9 @@ class Quantile(Kind[StatisticOfNumbers]):
         return distributions(measured, self.asked.places, total, self._base())
 
     def _ranges(self, fine: Partition, measurement: Counts) -> Ranges | None:
-        """What a measurement tells of the groups in the ranges that it divides the numbers into; None if nothing."""
+        """The counts of the groups that a measurement tells, in the ranges that it divides the numbers into; None if
+        nothing.
+        """
         question = self.asked.question
         ends = ranges_of(fine, self.asked.places)
         if ends is None or len(ends) < 2:

@@ -44,7 +44,7 @@ class Statistics:
     def decide(
         self, asked: CompiledStatistic, left: float, within: float | None, confidence: float, leaning: float = 0.0
     ) -> Wanted | None:
-        """What is bought for a statistic; None where it is answered free.
+        """Decide what is bought for a statistic; None where it is answered free.
 
         Args:
             asked: of this table.
@@ -64,8 +64,8 @@ class Statistics:
     def shown(
         self, asked: CompiledStatistic, confidence: float, adaptive: bool, given: FloatArray | None = None
     ) -> Estimates:
-        """What is shown of a statistic after what was measured for it was taken in: group by group and for each group
-        one a level; NaN where there is none.
+        """The estimate that is shown of a statistic after what was measured for it was taken in: group by group and for
+        each group one a level; NaN where there is none.
 
         Args:
             asked: of this table.

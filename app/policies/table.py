@@ -84,7 +84,7 @@ _SAMPLED = 16
 
 
 class OutOfReach(ValueError):
-    """What a question asks for cannot be paid.
+    """The accuracy that a question asks for cannot be paid.
 
     Attributes:
         needed: what it would take, in the session's currency.
@@ -98,7 +98,7 @@ class OutOfReach(ValueError):
 
 @dataclass(frozen=True)
 class Means:
-    """What a session may pay from.
+    """The budget that a session may pay from.
 
     Attributes:
         order: the ledger's Renyi order.
@@ -148,7 +148,7 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What was expected of a question before it was paid for.
+    """The prediction of a question before it was paid for.
 
     Attributes:
         values: in the question's shape, in counts.
@@ -183,7 +183,7 @@ def of_looks(missed: float, looks: int) -> float:
 
 
 class Policy:
-    """What a session buys.
+    """The policy of a session on a table.
 
     Args:
         residuals: of the table; they may hold what earlier sessions measured.
@@ -218,7 +218,7 @@ class Policy:
 
     @property
     def kappa(self) -> float:
-        """What standard errors of predictions are multiplied by: how far the last ones were off."""
+        """The factor of predictions' standard errors: how far the last ones were off."""
         return self._scores.kappa
 
     def _mode(self) -> Mode:
@@ -247,7 +247,7 @@ class Policy:
         return 2 * self._asked + _UNDECLARED if declared is None else max(declared, self._asked + 1)
 
     def opening(self) -> list[Wanted]:
-        """What is bought when the session opens; what evidence knows as well already is not."""
+        """The purchases when the session opens; what evidence knows as well already is not."""
         means, d = self._means, len(self._attributes)
         if means.within is not None and not (means.whole or means.contract):
             return self._enough(means.within) if self.mode == "table" else []
@@ -371,7 +371,7 @@ class Policy:
         return medians[0], medians[1]
 
     def _planned(self, bought: list[Wanted], inside: frozenset[int]) -> tuple[Residuals, float]:
-        """What is known of some attributes after these purchases, all values zero, and what the purchases cost.
+        """The knowledge of some attributes after these purchases, all values zero, and what the purchases cost.
 
         A measurement tells of these attributes what its sum over all others does: it takes no more, however many there
         are.
@@ -387,7 +387,7 @@ class Policy:
         return planned, sum(self.price(buy.noise) for buy in bought)
 
     def _part(self, marginal: Marginal, part: float) -> Wanted:
-        """What a part of all that there is to pay buys."""
+        """The noise that a part of the whole budget buys."""
         if self.pure:
             scale = rounded_up(self._means.gamma / (part * self._means.epsilon))
             return Wanted.of(marginal, Noise("laplace", scale, 0))
@@ -405,7 +405,7 @@ class Policy:
         leaning: float = 0.0,
         adaptive: bool = False,
     ) -> tuple[Prediction, Wanted | None]:
-        """What is expected of a question, and what is bought for it; None where it is answered free.
+        """The prediction of a question, and what is bought for it; None where it is answered free.
 
         Args:
             question: of this table.
@@ -432,7 +432,7 @@ class Policy:
         return prediction, buy
 
     def share(self, question: Question, left: float) -> float:
-        """What is to be spent at most on a question whose answers are those of a whole marginal, of what is left."""
+        """The share to be spent at most on a question whose answers are those of a whole marginal, of what is left."""
         if self.mode == "laplace":
             return left / max(self._questions - self._asked, 1)
         return left / (1 + self._later(question, whole=True))
@@ -471,7 +471,7 @@ class Policy:
         adaptive: bool = False,
         given: FloatArray | None = None,
     ) -> Estimates:
-        """What is shown of a question after it was recorded.
+        """The estimate that is shown of a question after it was recorded.
 
         Args:
             question: of this table.
@@ -608,7 +608,7 @@ class Policy:
         return DenseFit(counts.value.reshape(self._sizes), converged=start.converged and counts.converged)
 
     def predicted(self, question: Question) -> Prediction:
-        """What is expected of a question."""
+        """The prediction of a question."""
         if not self.residuals.total.estimable:
             return Prediction(np.zeros(question.shape), 0.0)
         if question.additive:
@@ -653,8 +653,9 @@ class Policy:
         return min(wanted, key=squares)
 
     def _error(self, question: Question, wanted: Wanted) -> float:
-        """What the answers are off by if nothing else is known of them, root mean square; where each is a cell of its
-        own, what a cell is."""
+        """The root mean square error of the answers if nothing else is known of them; where each is a cell of its own,
+        what a cell is.
+        """
         if not question.additive:
             return math.sqrt(wanted.noise.variance)
         alone = self.residuals.fresh().variances_after(question, wanted.strategy, wanted.noise.variance)
@@ -757,7 +758,7 @@ class Policy:
         return self._paid_for(min(found, key=lambda buy: self.price(buy.noise, buy.strategy.moved)), left)
 
     def price(self, noise: Noise, parts: Sequence[Moved] = (Moved(1, 1),)) -> float:
-        """What noise costs in the session's currency, to the precision of floats.
+        """The cost of noise in the session's currency, to the precision of floats.
 
         Args:
             noise: of each value.
@@ -815,7 +816,7 @@ class Policy:
 
 
 def own(question: Question, measurement: Counts) -> tuple[FloatArray, FloatArray]:
-    """What a measurement says of a question all of whose attributes it names: values and their variances."""
+    """The estimate of a question from a measurement of all its attributes: values and their variances."""
     marginal = measurement.marginal
     partitions, shape = [], []
     for k, attribute in enumerate(question.attributes):

@@ -69,7 +69,7 @@ class Family(ABC):
 
     @abstractmethod
     def strategy(self, number: int, sizes: Sequence[int]) -> TableStrategy:
-        """What is measured where a candidate was chosen, of a table with these numbers of values."""
+        """The strategy of a chosen candidate, of a table with these numbers of values."""
 
     @abstractmethod
     def owns(self, marginal: Marginal) -> bool:
@@ -238,7 +238,7 @@ class Candidates:
         return np.concatenate(found)
 
     def strategy(self, number: int) -> TableStrategy:
-        """What is measured where this candidate was chosen."""
+        """The strategy of this candidate, once chosen."""
         family = int(np.searchsorted(self._ends, number, side="right"))
         before = 0 if family == 0 else int(self._ends[family - 1])
         return self.families[family].strategy(number - before, self.sizes)

@@ -1,4 +1,5 @@
-"""What the errors of all cuts keep at once, where every cell of a graph or a matrix was measured with its own noise.
+"""The bound that the errors of all cuts keep at once, where every cell of a graph or a matrix was measured with its own
+noise.
 
 The error of a cut of m cells is the sum of m independent errors Z. With ``K(t)`` at least ``ln E e^(tZ)`` and
 ``ln E e^(-tZ)``, Chernoff's bound is ``P[|sum| >= e] <= 2 exp(m K(t) - t e)`` for every t > 0. There are ``2^sides``

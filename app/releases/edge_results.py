@@ -1,4 +1,4 @@
-"""What is made of measured cells: unbiased values of all of them, or a synthetic graph."""
+"""Results from measured cells: unbiased values of all of them, or a synthetic graph."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def edge_values(
     seed: int,
     progress: Progress,
 ) -> tuple[EdgeValues, dict[str, Any]]:
-    """What a release of all cells comes to, and what is to be said of it.
+    """The result of a release of all cells, and its description.
 
     Args:
         releases: all measurements of these cells, at least one, and of their degrees.

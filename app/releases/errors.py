@@ -1,4 +1,4 @@
-"""What methods refuse of a workload."""
+"""The refusals of methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What errors are to be expected of a release, from its design alone.
+"""The expected errors of a release, from its design alone.
 
 The best linear unbiased values of questions have variances that depend on what is measured and how noisily, never on
 data: their root mean square is exact, and the largest of many errors has a bound, whatever they have in common.

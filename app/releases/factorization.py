@@ -1,4 +1,4 @@
-"""What to measure for questions that are all known ahead: the matrix mechanism, also called factorisation.
+"""The choice of measurements for questions that are all known ahead: the matrix mechanism, also called factorisation.
 
 Questions are a matrix F over the cells of a table with counts x. What is measured is another one, M, with noise of
 standard deviation s; every question is answered by least squares, at a total squared error of ``s^2 tr F (M'M)^-1 F'``
@@ -73,7 +73,7 @@ held = _KEPT_ROWS.held
 
 
 class Unaffordable(PrivacyError):
-    """What may be paid does not pay for what is to be measured."""
+    """The payment does not cover what is to be measured."""
 
 
 def _up(scale: Fraction) -> Decimal:
@@ -82,7 +82,7 @@ def _up(scale: Fraction) -> Decimal:
 
 @dataclass(frozen=True)
 class Paying:
-    """What a release is paid with.
+    """The payment of a release.
 
     Attributes:
         kind: the noise: Gaussian noise is paid in the Renyi sum, Laplace noise in the pure one.
@@ -113,7 +113,9 @@ class Paying:
         return amount is not None and amount <= self.share
 
     def moved(self, strategy: TableStrategy) -> int:
-        """What the noise of a strategy has to hide: the squared L2 norm for Gaussian noise, the L1 norm for Laplace."""
+        """The sensitivity that the noise of a strategy has to hide: the squared L2 norm for Gaussian noise, the L1 norm
+        for Laplace.
+        """
         still_wanted()
         if self.kind == "gaussian":
             return self.gamma**2 * sum(moved.squared for moved in strategy.moved)
@@ -152,7 +154,7 @@ class Paying:
 
 @dataclass(frozen=True, eq=False)
 class Factorization:
-    """What is to be measured, and what comes of it.
+    """A design of measurements, and the errors that come of it.
 
     Attributes:
         name: of what is measured, among the alternatives that were compared.
@@ -509,7 +511,7 @@ def of_rows(marginal: Marginal, rows: Rows | None, workload: CellWorkload, payin
 
 
 def _rows(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Iterator[tuple[str, Rows]]:
-    """What is compared with the counts of all cells."""
+    """The rows that are compared with the counts of all cells."""
     if workload.rows is not None:
         yield "questions", workload.rows
     if len(marginal.attributes) == 1:

@@ -1,4 +1,4 @@
-"""What is made of a release's measurements: answers with their standard errors, synthetic records, synthetic graphs.
+"""Results from a release's measurements: answers with their standard errors, synthetic records, synthetic graphs.
 
 All of it is a function of what was released, so it costs nothing and may be made again.
 """
@@ -37,7 +37,7 @@ class TookTooLong(WorkerDied):
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be made of which measurements.
+    """A task to make results of measurements.
 
     Attributes:
         method: of the release.
@@ -63,18 +63,18 @@ class Job:
 
     @property
     def tables(self) -> Sequence[Measurement[TableStrategy]]:
-        """What was measured of a table before."""
+        """The earlier measurements of a table."""
         return those(self.known, TableStrategy)
 
     @property
     def rounds(self) -> Sequence[Measurement[TableStrategy]]:
-        """What was measured in rounds: all but the number of records, which is bought before them where it must be."""
+        """The measurements of the rounds: all but the number of records, bought before them where it must be."""
         return [each for each in those(self.made, TableStrategy) if each.strategy.cells > 1]
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a release.
+    """The outcome of a release.
 
     Attributes:
         answers: of the workload's questions.

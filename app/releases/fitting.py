@@ -68,7 +68,7 @@ _PROVEN = 20
 
 @dataclass(frozen=True, eq=False)
 class KnownResidual:
-    """What is known of one residual.
+    """The known values of one residual.
 
     Attributes:
         attributes: C, ascending; none for the total.
@@ -88,7 +88,7 @@ class KnownResidual:
 
 
 def residuals_of(attributes: Sequence[int], values: FloatArray, variance: float) -> list[KnownResidual]:
-    """What a measured marginal tells of the residuals of all sets of its attributes.
+    """The residuals of all sets of a measured marginal's attributes.
 
     Summing values over axes multiplies their variance by the cells that are merged; what comes from different sets is
     uncorrelated.
@@ -111,7 +111,7 @@ def residuals_of(attributes: Sequence[int], values: FloatArray, variance: float)
 
 
 def known_of(residuals: Residuals) -> list[KnownResidual]:
-    """What a table's measurements tell of its residuals over single values.
+    """The residuals over single values from a table's measurements.
 
     What is known of coarser cells alone, or stays apart, is left out, as is a total that is exact.
     """
@@ -280,7 +280,7 @@ def fit(
 
 
 def _checked(sizes: Sequence[int], known: Iterable[KnownResidual], total: float) -> list[KnownResidual]:
-    """What is known of each set of attributes, once all of it was seen to be of this table."""
+    """The known residual of each set of attributes, once all of it was seen to be of this table."""
     if math.prod(sizes) > MOST_CELLS:
         raise ValueError(f"a table of {math.prod(sizes)} cells is not held: {MOST_CELLS} at most")
     if not 0 < total < math.inf:

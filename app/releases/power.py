@@ -63,7 +63,7 @@ class PowerRounds:
 
     @property
     def price(self) -> Amounts:
-        """What a round costs."""
+        """The cost of a round."""
         return self.step_price.times(STEPS).plus(self.query_price)
 
     def start(self) -> IntArray:
@@ -128,7 +128,7 @@ class LowRank:
         self.matrix: FloatArray = np.zeros(edges.shape)
 
     def of(self, products: Products) -> FloatArray:
-        """What the products of its cells are, in counts."""
+        """The products of its cells, in counts."""
         left, right = _weights(products)
         if right is None:
             assert left is not None
@@ -174,7 +174,7 @@ def _weights(products: Products) -> tuple[FloatArray | None, FloatArray | None]:
 
 
 def low_rank(known: Sequence[Known], made: Sequence[Known], progress: Progress) -> tuple[EdgeValues, dict[str, Any]]:
-    """What the rounds of a release taught, a value for every cell, and what is to be said of it.
+    """The result of a release's rounds, a value for every cell, and its description.
 
     Values are sums of the queries that were learnt: they may lie beyond the bounds of the data, and are not unbiased.
 

@@ -71,7 +71,7 @@ class Rounds:
         return 2 * self.gamma * self.candidates.largest / Fraction(self.epsilon)
 
     def purchase(self, candidate: int) -> Purchase[TableStrategy]:
-        """What is measured where this candidate was chosen; the choice is in its price."""
+        """The purchase of a chosen candidate; the choice is in its price."""
         return Purchase(self.candidates.strategy(candidate), self.noise, self.price)
 
     def admits(self, release: Measurement[TableStrategy]) -> bool:
@@ -121,7 +121,7 @@ def usual_number(mass: float | None, cells: int, concentration: float, candidate
 
 
 class Hypothesis:
-    """What a construction has learnt from measurements.
+    """The hypothesis of a construction after measurements.
 
     Args:
         construction: over the cells of a table.
@@ -174,7 +174,7 @@ class Hypothesis:
 
 @dataclass(frozen=True, eq=False)
 class Learnt:
-    """What the rounds of a release taught.
+    """The result of a release's rounds.
 
     Attributes:
         table: counts of all cells, in the table's shape.
@@ -193,7 +193,7 @@ def learnt(
     made: Sequence[Measurement[TableStrategy]],
     progress: Progress,
 ) -> Learnt:
-    """What the rounds of a release taught: the average of the hypotheses behind the last quarter of them.
+    """The result of a release's rounds: the average of the hypotheses behind the last quarter of them.
 
     Args:
         construction: that keeps the hypothesis.

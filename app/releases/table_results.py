@@ -1,4 +1,4 @@
-"""What is made of a table's measurements: answers of a workload, and synthetic records.
+"""Results from a table's measurements: answers of a workload, and synthetic records.
 
 Answers are the best linear unbiased values, the nearest possible table's, or those of a fit. Whatever the value shown,
 its interval is that of the unbiased one where there is one, as in sessions (:mod:`app.estimation.tables.estimates`).
@@ -87,7 +87,7 @@ def nearest(
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What a synthetic table comes to; ``converged`` says whether every fit met its tolerance."""
+    """A synthetic table; ``converged`` says whether every fit met its tolerance."""
 
     answers: list[Answers]
     records: Records
@@ -194,7 +194,7 @@ class Table:
         return tuple(cells.cells for cells in self.cells)
 
     def taken_in(self, releases: Sequence[Measurement[TableStrategy]]) -> Residuals:
-        """What was measured of this table: marginals and contrasts of its own cells, and marginals of sums of them."""
+        """The measurements of this table: marginals and contrasts of its own cells, and marginals of sums of them."""
         residuals = Residuals(self.sizes, self.total if self.public else None)
         places = dict(zip(self.axes, range(len(self.axes)), strict=True))
         for release in releases:

@@ -19,12 +19,12 @@ from app.spaces.questions import Cells, Sum
 
 
 class TableWorkload(ABC):
-    """What is asked of a table."""
+    """A workload of a table."""
 
     @property
     @abstractmethod
     def questions(self) -> Sequence[Sum | Cells]:
-        """What is asked one by one; for ranges the counts that they sum."""
+        """The questions one by one; for ranges the counts that they sum."""
 
     @property
     def numbers(self) -> int:

@@ -30,7 +30,7 @@ class Checks:
         self._datasets, self._private = datasets, private
 
     def check(self, actor: Principal, declared: Any, filename: str, path: Path, table: str | None) -> dict[str, Any]:
-        """What a registration would find wrong, all of it, and a declaration with what was left out of this one.
+        """Check a registration: all that is wrong, and a declaration with what was left out of this one.
 
         Args:
             actor: who asks, an admin.

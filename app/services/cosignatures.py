@@ -1,4 +1,4 @@
-"""What witnesses have cosigned: auditors who followed the log say with keys of their own what they saw.
+"""Cosignatures of witnesses: auditors who followed the log say with keys of their own what they saw.
 
 A witness' key comes with what it has cosigned, and belongs to the principal who first told it. That is order, not
 proof: whoever relies on a witness knows its public key from elsewhere.

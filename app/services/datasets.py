@@ -75,7 +75,7 @@ def is_dummy(row: DatasetRow) -> bool:
 
 
 def public_dataset(row: DatasetRow) -> PublicDataset:
-    """What is public of a stored data set."""
+    """The public facts of a stored data set."""
     records = row.records
     return PublicDataset(
         parse_spec(row.spec),
@@ -86,7 +86,7 @@ def public_dataset(row: DatasetRow) -> PublicDataset:
 
 
 def standing(row: DatasetRow, holdings: Sequence[Holding]) -> tuple[PublicDataset, Account]:
-    """What is public of a stored data set at the moment of these holdings, and where its budget stands then."""
+    """The public facts of a stored data set at the moment of these holdings, and where its budget stands then."""
     dataset = public_dataset(row)
     account = spending.account_of(row, dataset.budget, holdings)
     return replace(dataset, left=account.whole), account
@@ -202,7 +202,7 @@ class Datasets:
         return row, told
 
     def _warnings(self, upload: Upload) -> list[str]:
-        """What to tell who registers, one sentence each."""
+        """Warnings for who registers, one sentence each."""
         found, budget, space = [], upload.spec.budget, space_of(upload.spec)
         with self._store.read() as tx:
             rows = [row for row in tx.datasets() if not is_dummy(row)]
@@ -287,7 +287,7 @@ class Datasets:
         return Page(views, rows[-1].name if others else None)
 
     def public(self, name: str) -> PublicDataset:
-        """What plans may read of a data set.
+        """The facts of a data set that plans may read.
 
         Raises:
             NotFound: when there is none of that name, or it is retired.
@@ -559,8 +559,8 @@ class Datasets:
         self._private.destroy(row.vault_entry)
 
     def recover(self) -> None:
-        """What a start does after a crash: finish retirements, and remove private files nobody names; as far as nobody
-        else keeps it from that.
+        """Recover after a crash: finish retirements, and remove private files nobody names; as far as nobody else keeps
+        it from that.
         """
         with self._store.read() as tx:
             rows = tx.datasets()

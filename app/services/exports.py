@@ -178,7 +178,7 @@ class Export:
         return len(data)
 
     def parts(self) -> Iterator[bytes]:
-        """What was written, in parts of :data:`PART` bytes; the export is empty afterwards."""
+        """The written bytes, in parts of :data:`PART` bytes; the export is empty afterwards."""
         if self._file is not None:
             self._file.seek(0)
             while part := self._file.read(PART):

@@ -1,4 +1,4 @@
-"""What is looked after beside a running service: at its start and every hour."""
+"""Upkeep beside a running service: at its start and every hour."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MOST_LINES, MOST_BYTES = 1000, 1 << 20
 
 
 class Log:
-    """What callers may see of the log.
+    """The log as callers may see it.
 
     Args:
         store: its tables.

@@ -1,4 +1,4 @@
-"""What the log needs of the database: what is not in it yet, the lines of what is, and the hashes over them."""
+"""The log's port to the database: what is not in it yet, the lines of what is, and the hashes over them."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class LogStore(Protocol):
         """The last event and the last movement up to which no other can come any more; the size is not told."""
 
     def news(self, state: LogState, settled: LogState, most: int) -> tuple[list[Group], bool]:
-        """What is to be added next, about so many leaves, in an order that any process may continue; and whether there
-        is more.
+        """The leaves to be added next, about so many leaves, in an order that any process may continue; and whether
+        there is more.
         """
 
     def sizes(self, runs: Sequence[Run]) -> list[int]:
@@ -130,7 +130,7 @@ class LogKeyStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CosignatureRow:
-    """What a principal's witness has cosigned: the log's size, the witness' key, when, and the line."""
+    """A cosignature of a principal's witness: the log's size, the witness' key, when, and the line."""
 
     principal: str
     size: int

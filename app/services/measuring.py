@@ -15,7 +15,7 @@ from app.spaces.tensor import PrivateTensor
 def measured_all(
     noise: NoisePort, space: Space, data: PrivateTensor, due: Sequence[Purchase[Strategy]]
 ) -> list[Measured]:
-    """What was due, measured."""
+    """The due measurements, made."""
     exact = exact_values([buy.strategy for buy in due], space, data)
     made = []
     for buy, values in zip(due, exact, strict=True):

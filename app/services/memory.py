@@ -13,7 +13,8 @@ _BESIDE = "beside the lanes"
 
 
 class Memory:
-    """What sessions take in all lanes, what is held ready for their updates, and private numbers, against one limit.
+    """The account of memory: sessions in all lanes, what is held ready for their updates, and private numbers, against
+    one limit.
 
     What is left beside private numbers is shared by the lanes: a lane need not give its share. One session may take
     more than that: it then has the room that nobody uses, until a lane needs it. For all threads.
@@ -35,7 +36,7 @@ class Memory:
             self._told[name], self._givers[name] = 0, give
 
     def tell(self, name: str, nbytes: int) -> None:
-        """What one holds from now on."""
+        """Tell what one holds from now on."""
         with self._changed:
             self._told[name] = nbytes
             self._changed.notify_all()

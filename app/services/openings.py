@@ -39,7 +39,7 @@ def own_records() -> Iterator[None]:
 
 
 def opening_of(header: bytes) -> Opening:
-    """What the session of a header, which this service wrote, was opened on.
+    """The opening of a session from its header, which this service wrote.
 
     A session that is not in memory is looked at several times before it answers: for its lane, for the memory that it
     takes, and to make its state. Its plan is computed once, which may take seconds.

@@ -1,4 +1,4 @@
-"""What the use cases need from the outside, as protocols, and the rows that pass through them.
+"""The ports of the use cases, as protocols, and the rows that pass through them.
 
 A store hands out transactions. Inside one, ``lock=True`` holds a row until the commit: of a data set while its
 ledger moves, of a session while it is answered. Nothing is visible to anybody before :meth:`Transaction.commit`.
@@ -135,7 +135,7 @@ class EntryRow:
 
 @dataclass(slots=True)
 class KnownEntries:
-    """What a session must know of its entries to go on, in bulk.
+    """The facts of its entries that a session needs to go on, in bulk.
 
     ``answers`` are digest, values (as entries have them) and error bound of the answers given first, ``measurements``
     the values and lines of those among them that teach the hypothesis, both in order; the others are counted.
@@ -235,7 +235,7 @@ class ReleaseRow:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFile:
-    """What came of a release: a table as an Arrow file, by its name."""
+    """A result of a release: a table as an Arrow file, by its name."""
 
     release: str
     name: str
@@ -261,7 +261,7 @@ class ReplyRow:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What each of so many sessions of one owner holds and has spent of its data set."""
+    """The holding and spending of each of so many sessions of one owner."""
 
     owner: str
     reserved: str
@@ -276,7 +276,7 @@ class Transaction(Protocol):
 
     @property
     def name(self) -> str | None:
-        """What the database calls it, once it holds a session's row; None where no other process writes."""
+        """The database's name of it, once it holds a session's row; None where no other process writes."""
 
     def commit(self) -> None:
         """Make everything durable; an exception means it may or may not have happened: see :meth:`happened`."""
@@ -430,7 +430,7 @@ class PrivateStore(Protocol):
         """Names of the columns of a table's file; None for an array. Raises InvalidDataset."""
 
     def summarise(self, filename: str, path: Path, layout: Layout) -> tuple[ColumnSummary, ...]:
-        """What the columns that the layout names hold in a table's file, for a draft. Raises InvalidDataset."""
+        """Summaries of the columns that the layout names in a table's file, for a draft. Raises InvalidDataset."""
 
     def registration(self) -> AbstractContextManager[None]:
         """Held from before :meth:`put` until the row that names the file is committed."""

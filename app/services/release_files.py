@@ -1,4 +1,4 @@
-"""What came of a release as tables: answers, synthetic records and edges, with the names that the declaration has."""
+"""Results of a release as tables: answers, synthetic records and edges, with the names that the declaration has."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _axes(answers: Answers) -> tuple[int, ...]:
 
 
 def _labels(space: TableSpace, axis: int, partition: Partition) -> pa.Array:
-    """What the cells of an attribute are called."""
+    """The labels of an attribute's cells."""
     return pa.array(list(space.values[axis].labels(partition.listed())))
 
 

@@ -94,7 +94,7 @@ class Finisher(Protocol):
     """Makes what is to be made of measurements, where it keeps nobody waiting."""
 
     def finish(self, job: Job, progress: Progress) -> Outcome:
-        """What came of it.
+        """The outcome of it.
 
         Raises:
             CuratorError: when nothing can come of it.
@@ -116,7 +116,7 @@ class Meter(Protocol):
         """Something was made of measurements, in so long."""
 
     def not_converged(self, what: Literal["releases"], number: int) -> None:
-        """What so many are made of was not found to its tolerance."""
+        """Count so many whose solver did not meet its tolerance."""
 
 
 class _Lost(Exception):
@@ -505,7 +505,7 @@ _LOST_NOISE = (
 
 @dataclass
 class _Drawn:
-    """What was measured and is not recorded yet, and the time of its records."""
+    """Values that were measured and are not recorded yet, and the time of its records."""
 
     made: list[Measured] = field(repr=False)
     now: str
@@ -537,7 +537,7 @@ class _Course:
 
 @dataclass(frozen=True)
 class _Ready:
-    """What is needed to measure: the session of a release, what it measures at first, what it starts from, and the
+    """All that measuring needs: the session of a release, what it measures at first, what it starts from, and the
     private numbers.
     """
 
@@ -584,7 +584,7 @@ def _head(entries: list[EntryRow], session: SessionRow) -> str:
 
 
 def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening) -> Job:
-    """What is to be made of what was recorded for a release, and of what it began with."""
+    """The task to finish a release from what was recorded for it, and from what it began with."""
     plan, mechanism, pins = opening.plan, opening.request.mechanism, opening.evidence
     assert isinstance(plan, WorkloadPlan)
     assert pins is not None
@@ -611,7 +611,7 @@ def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening
 
 
 def _known(tx: Transaction, dataset: str, names: tuple[str, ...]) -> list[Measurement[Strategy]]:
-    """What was measured of a data set before, in the order of its names."""
+    """The earlier measurements of a data set, in the order of its names."""
     lines = tx.evidence_named(dataset, names)
     return [_release(lines[name]) for name in names]
 

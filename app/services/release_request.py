@@ -1,4 +1,4 @@
-"""What is asked for with a release."""
+"""A request for a release."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ReleaseRequest(ReleaseOptions):
         }
 
     def document(self) -> bytes:
-        """What of it is shown with the release, as JSON."""
+        """The part of it that is shown with the release, as JSON."""
         workload = self.workload.model_dump(mode="json", exclude_none=True)
         return orjson.dumps({"method": self.method, "workload": workload, "options": self._options})
 

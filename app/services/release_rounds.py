@@ -19,7 +19,7 @@ from app.spaces.tensor import IntArray, PrivateTensor
 def play(
     rounds: Rounds, hypothesis: Hypothesis, space: Space, data: PrivateTensor, noise: NoisePort, progress: Progress
 ) -> list[Measured]:
-    """What the rounds measure, in their order. Exact counts and scores are nowhere but here.
+    """Play the rounds in their order. Exact counts and scores are nowhere but here.
 
     Args:
         rounds: their terms.
@@ -43,7 +43,7 @@ def play(
 def play_power(
     rounds: PowerRounds, hypothesis: LowRank, space: Space, data: PrivateTensor, noise: NoisePort, progress: Progress
 ) -> list[Measured]:
-    """What the rounds of the power method measure, in their order.
+    """Play the rounds of the power method in their order.
 
     Args:
         rounds: their terms.

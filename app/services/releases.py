@@ -36,7 +36,7 @@ FILES = ("records", "edges", "answers")
 
 
 def _ended_early(why: str, row: ReleaseRow) -> bytes | None:
-    """What is to be said of a release that was ended while something was measured for it, or made of that."""
+    """The description of a release that was ended while something was measured for it, or made of that."""
     if row.step == "queued":
         return None
     if row.step == "measuring":
@@ -195,7 +195,7 @@ class Releases:
         return end_release(tx, row, "cancelled", self._clock(), _ended_early(why, row))
 
     def data(self, actor: Principal, id: str, name: str | None) -> tuple[str, bytes]:
-        """What came of a release: its name, and an Arrow file.
+        """A result of a release: its name, and an Arrow file.
 
         Raises:
             InvalidRequest: for a name that nothing has.

@@ -18,7 +18,7 @@ from app.services.sessions import Sessions
 
 @dataclass(frozen=True)
 class Services:
-    """What a caller can have done."""
+    """The use cases that a caller can reach."""
 
     principals: Principals
     datasets: Datasets

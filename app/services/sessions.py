@@ -83,7 +83,7 @@ class IdempotencyKey:
 
     @property
     def name(self) -> ReplyName:
-        """What the reply is stored under."""
+        """The name that the reply is stored under."""
         return self.principal, self.route, self.key
 
     def reply(self, row: ReplyRow) -> bytes:
@@ -97,7 +97,7 @@ class IdempotencyKey:
         return row.reply
 
     def row(self, status: int, reply: bytes, at: str) -> ReplyRow:
-        """What is stored beside the work that the reply reports."""
+        """The row that is stored beside the work that the reply reports."""
         return ReplyRow(self.principal, self.route, self.key, self.body_hash, status, reply, at)
 
 
@@ -291,7 +291,7 @@ class Sessions:
         return chosen(dataset, request)
 
     def _opening(self, dataset: PublicDataset, request: SessionRequest) -> Opening:
-        """What a session would be opened on.
+        """The opening of a session that is asked for.
 
         Raises:
             PlanInfeasible: when there is no plan, or the hypothesis takes more memory than the service has.
@@ -357,7 +357,7 @@ class Sessions:
         return self._looked(row, prepared)
 
     def _foretold(self, opening: Opening) -> float:
-        """What the work on a release will take, about; 0 for other sessions.
+        """The time that a release will take, about; 0 for other sessions.
 
         Raises:
             PlanInfeasible: when that is longer than the server allows: it would be charged, and nothing come of it.

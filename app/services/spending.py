@@ -148,7 +148,7 @@ def budget_view(account: Account) -> dict[str, Any]:
 
 
 def moved_epsilon(row: LedgerRow, account: Account) -> float:
-    """What a movement is of a data set's epsilon, rounded up, in the sum that says what is left of the whole."""
+    """A movement as a part of a data set's epsilon, rounded up, in the sum that says what is left of the whole."""
     if account.regime == "pure" and row.pure is not None:
         return float(ceil_to(Decimal(row.pure), SHOWN))
     return float(account.budget.spent_epsilon(Decimal(row.amount)))
@@ -174,7 +174,7 @@ def account_view(account: Account) -> dict[str, Any]:
 
 
 def charged_epsilon(plan: SessionPlan, price: Amounts | None) -> float:
-    """What an answer costs, as a part of the epsilon that its session was opened with."""
+    """The cost of an answer as a part of the epsilon that its session was opened with."""
     return 0.0 if price is None else _part(plan, price)
 
 

@@ -1,4 +1,4 @@
-"""What an operator does to a service that stands still: other keys for its private files, and the end of a copy."""
+"""The operator's work on a service that stands still: other keys for its private files, and the end of a copy."""
 
 from __future__ import annotations
 

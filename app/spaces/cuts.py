@@ -42,7 +42,7 @@ class CutQuestion:
 
     @lazy
     def name(self) -> bytes:
-        """What tells it from others: the same for the same sides, whatever they were asked with."""
+        """A name that tells it from others: the same for the same sides, whatever they were asked with."""
         sides = [self.left.name, self.right.name]
         # Of pairs the sides have no order.
         return b"".join(sides if self.both is None else sorted(sides))

@@ -1,4 +1,4 @@
-"""What spaces refuse."""
+"""The refusals of spaces."""
 
 from app.declarations.errors import CuratorError
 

@@ -1,4 +1,4 @@
-"""What is counted of a table: its attributes' values divided into cells, and the cells of some attributes together.
+"""Partitions of a table: its attributes' values divided into cells, and the cells of some attributes together.
 
 Every value may be a cell by itself, or values share coarse cells (bins, or inside and outside of a condition). One
 record is counted in one cell, so adding or removing one moves one count by one, whatever the number of cells. The
@@ -344,7 +344,7 @@ def read_integers(listed: Any) -> IntArray:
 
 @dataclass(frozen=True)
 class Marginal:
-    """What is counted: a cell for each combination of the cells of some attributes.
+    """A marginal: a cell for each combination of the cells of some attributes.
 
     Attributes are numbered as the axes of the table and stand in ascending order; ``sizes`` are their numbers of
     values. ``None`` stands for the partition into single values, which is never written out. There are at least two

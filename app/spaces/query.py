@@ -28,7 +28,7 @@ Blobs = Mapping[str, bytes]
 
 
 class Query(ABC):
-    """What is asked of data: one number or several, in an order, with labels.
+    """A compiled query: one number or several, in an order, with labels.
 
     Where one is a sum of the data with weights ``|f| <= 1`` on a space, neighbours in L1 move it by as much as they
     differ. Of many numbers (:mod:`app.spaces.queries.marginal`, :mod:`app.spaces.queries.blocks`) a unit of the data
@@ -97,7 +97,7 @@ class Query(ABC):
 
     @lazy
     def question(self) -> Question:
-        """What is asked of the counts of a table, of which the answers may be some (:meth:`selected`).
+        """The question to the counts of a table, of which the answers may be some (:meth:`selected`).
 
         Raises:
             TypeError: for a query that no table has.

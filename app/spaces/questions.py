@@ -56,7 +56,7 @@ class Question(ABC):
 
     @lazy
     def partitions(self) -> tuple[Partition, ...]:
-        """What :meth:`told` says of each named attribute."""
+        """The partition of each named attribute."""
         return tuple(self.told(k) for k in range(len(self.attributes)))
 
     @property

@@ -38,7 +38,7 @@ class SidedSpace(Space):
         """
 
     def called(self, side: int, node: int) -> str:
-        """What a node is called in a refusal."""
+        """A node's name in a refusal."""
         return str(node)
 
 

@@ -131,7 +131,7 @@ class Axis:
 
     @lazy
     def name(self) -> bytes:
-        """What tells it from others: the same for the same places and weights."""
+        """A name that tells it from others: the same for the same places and weights."""
         told = hashlib.sha256(self.places.astype("<i8").tobytes())
         told.update(b"" if self.weights is None else b"/" + self.own.astype("<f8").tobytes())
         return told.digest()
@@ -210,7 +210,7 @@ _ALL = slice(None)
 
 
 class Tensor(Protocol):
-    """What every query can be contracted with."""
+    """An array that queries can be contracted with."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...

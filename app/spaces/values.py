@@ -85,7 +85,7 @@ class Values(ABC):
         return None
 
     def labels(self, cells: Sequence[IntArray]) -> tuple[Label, ...]:
-        """What groups of values are called, each given by its sorted places.
+        """Labels of groups of values, each given by its sorted places.
 
         Single values are called by themselves, ranges as ``[15, 30)``, the last declared bin ``[90, 95]``; where places
         are not contiguous, by the ranges that make them up. No value is None.
@@ -120,7 +120,7 @@ class Values(ABC):
 
     @abstractmethod
     def _called(self, members: IntArray) -> Label:
-        """What places are called, none of which is that of no value."""
+        """Labels of places, none of which is that of no value."""
 
     @abstractmethod
     def _span(self, value: Any) -> tuple[int, int]:
@@ -203,7 +203,7 @@ class _Ordered(Values):
 
     @abstractmethod
     def _interval(self, first: int, stop: int) -> str:
-        """What the places from one up to another are called."""
+        """The label of the places from one up to another."""
 
     def _range(self, condition: Condition) -> tuple[int, int]:
         if condition.between is not None:

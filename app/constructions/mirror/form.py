@@ -1,4 +1,4 @@
-"""What the forms of mirror descent have in common, and the cells that a query touches."""
+"""The common parts of the forms of mirror descent, and the cells that a query touches."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Form(ABC):
 
     @abstractmethod
     def load(self, dump: Dump) -> Any:
-        """What :meth:`dump` wrote."""
+        """The state that :meth:`dump` wrote."""
 
     @abstractmethod
     def answer(self, state: Any, query: LinearQuery) -> float:
@@ -119,7 +119,7 @@ class Form(ABC):
 
 
 def _block(axes: Sequence[Axis | None], shape: tuple[int, ...]) -> tuple[tuple[Any, ...], FloatArray]:
-    """What selects the cells of a product query, and its weights there, of a shape that broadcasts."""
+    """The index of the cells of a product query, and its weights there, of a shape that broadcasts."""
     parts: list[Any] = [slice(None) if axis is None else axis.index for axis in axes]
     if sum(not isinstance(part, slice) for part in parts) > 1:
         # Several index arrays would be paired up; spelled as an open mesh they select the block.

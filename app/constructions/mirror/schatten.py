@@ -148,7 +148,7 @@ class SchattenForm(Form):
         return query.inner(state.tensor)
 
     def _factors(self, query: LinearQuery) -> Factors | None:
-        """What the form learns of a query, as rank-one terms; None where there are too many."""
+        """The part of a query that the form learns, as rank-one terms; None where there are too many."""
         if isinstance(query, CompiledProduct):
             left, right = (
                 np.ones(length) if axis is None else axis.real_vector()

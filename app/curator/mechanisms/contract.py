@@ -127,7 +127,7 @@ class ContractMechanism(TableMechanism):
             state.certificates.add(self._passed(state, query.question, answer.tested))
 
     def bound_of(self, state: Evidence, query: Query, answer: Answer) -> float:
-        """What an answer keeps, whose values, measurement and tested counts are these, as the state has it now: a miss
+        """The bound of an answer whose values, measurement and tested counts are these, as the state has it now: a miss
         is not taken in yet, a measurement is.
         """
         values = np.ldexp(answer.units.astype(np.float64), -self._plan.answer_bits)
@@ -145,7 +145,7 @@ class ContractMechanism(TableMechanism):
         return state.policy.value(question, None)
 
     def _passed(self, state: Evidence, question: Question, counts: Units) -> Certificate:
-        """What a miss tells."""
+        """The gap that a miss certifies."""
         marginal = question.apart(self._space.shape)
         made = len(state.residuals.measurements)
         return Certificate(marginal, counts.reshape(marginal.shape), self._contract.gap, math.inf, made, tested=True)

@@ -76,7 +76,7 @@ class DirectMeasurement(PlannedMechanism[Released]):
         return Measure(self._noise, self._plan.price, bound, wish)
 
     def apply(self, state: Released, query: Query, due: Due, units: Units | None) -> Answer:
-        """What was released, with the interval of noise that nobody has chosen the question by."""
+        """The released values, with the interval of noise that nobody has chosen the question by."""
         assert isinstance(due, Measure)
         assert units is not None
         accuracy = self._accuracy(query, units, due.wish, self._arm(query, due.wish.probability))

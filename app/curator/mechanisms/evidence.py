@@ -1,4 +1,4 @@
-"""What a session knows of a table, and how that answers a question: one about counts, or a statistic of numbers."""
+"""The evidence of a session on a table, and how it answers a question: one about counts, or a statistic of numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SPARE_BITS = 5
 
 @dataclass(eq=False)
 class Evidence(PayingState):
-    """What a session knows: measurements, and what tests and measurements made certain where it has a contract."""
+    """The state of a session: measurements, and what tests and measurements made certain where it has a contract."""
 
     residuals: Residuals
     means: Means
@@ -38,7 +38,7 @@ class Evidence(PayingState):
 
     @cached_property
     def policy(self) -> Policy:
-        """What the session pays for, by all that was known at its first question."""
+        """The policy of the session, by all that was known at its first question."""
         return Policy(self.residuals, self.means)
 
     @property
@@ -84,8 +84,8 @@ class Answerer:
     def decide(
         self, state: Evidence, left: float, wish: Wish, leaning: float
     ) -> tuple[Prediction | None, Wanted | None]:
-        """What is expected, where that is held against what is measured, and what is to be measured; None where the
-        answer is free.
+        """Decide: the prediction, where that is held against what is measured, and the purchase; None where the answer
+        is free.
 
         Raises:
             OutOfReach, PlanInfeasible: when what is wished cannot be had.
@@ -138,7 +138,7 @@ class StatisticAnswerer(Answerer):
     def decide(
         self, state: Evidence, left: float, wish: Wish, leaning: float
     ) -> tuple[Prediction | None, Wanted | None]:
-        """What is to be measured; nothing is expected of it."""
+        """Decide on a purchase; nothing is expected of it."""
         kind, statistics = self._query.kind, state.statistics
         if wish.within is not None and kind == "quantile":
             raise PlanInfeasible(

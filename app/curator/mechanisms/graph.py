@@ -88,7 +88,7 @@ class _Cells:
 
 @dataclass(eq=False)
 class GraphEvidence(PayingState):
-    """What a session knows: what is left to pay with, what was measured before the first question, with the noise of
+    """The state of a session: what is left to pay with, what was measured before the first question, with the noise of
     each measurement of cells, the noises of all numbers that were asked for, and the policy.
     """
 
@@ -103,7 +103,7 @@ class GraphEvidence(PayingState):
 
     @cached_property
     def policy(self) -> GraphPolicy:
-        """What the session pays for, by all that was known at its first question."""
+        """The policy of the session, by all that was known at its first question."""
         return GraphPolicy(self.edges.kind, self.edges.shape, self.means, self.learnt)
 
     def note(self, names: Sequence[Hashable], noise: Noise) -> None:
@@ -171,7 +171,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         state.left = state.left.minus(measured.price)
 
     def purchases(self, state: GraphEvidence) -> Sequence[Purchase[Strategy]]:
-        """What is to be measured at the opening, given what others measured, each with its price."""
+        """The measurements due at the opening, given what others measured, each with its price."""
         return [
             buy
             for buy in self._plan.buys
@@ -252,7 +252,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         return _OWN_BYTES + _NODE_BYTES * sum(self._edges.shape) + self._kept_bytes(updates) + cells
 
     def working_bytes(self, state: GraphEvidence, query: Query) -> int:
-        """What a question and new room for what is kept take for a while."""
+        """The memory that a question and new room for what is kept take for a while."""
         weighed = sum(self._edges.shape)
         if query.numbers == 1 and query.cuts and not query.grid_bits:
             (cut,) = query.cuts
@@ -273,11 +273,11 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         return _PAIR_BYTES * kept**2 + kept * sets // 4
 
     def _names(self, query: Query) -> list[Hashable]:
-        """What each number of a query is known by: a cut by its sides, so that it is known wherever it was measured."""
+        """The names of a query's numbers: a cut by its sides, so that it is known wherever it was measured."""
         return [part.name for part in query.cuts] or [(query.digest, place) for place in range(query.numbers)]
 
     def _name(self, strategy: Strategy) -> Hashable:
-        """What a strategy is known by, in whatever words it is."""
+        """The key of a strategy, in whatever words it is."""
         return tuple(self._names(strategy.query(self._space))) if isinstance(strategy, Asked) else strategy.tag
 
     def _moved(self, query: Query) -> tuple[int, int]:
@@ -509,8 +509,9 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
 
     @staticmethod
     def _missed(state: GraphEvidence, drawn: Sequence[Noise], wish: Wish, *, fresh: bool) -> float:
-        """What the interval of a number may miss by what was released, where that may have chosen the question: less
-        where there is fresh noise, which may miss the rest."""
+        """The probability that an interval may miss by, given what was released, where that may have chosen the
+        question: less where there is fresh noise, which may miss the rest.
+        """
         missed = of_looks(1 - wish.probability, len(drawn))
         return (missed * OLD_PART if fresh else missed) / max(1, len(state.drawn))
 
@@ -570,15 +571,16 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         return math.sqrt(float(chdtri(policy.posterior.kept + 2, 1 - wish.probability)))
 
     def _of_all_cuts(self, state: GraphEvidence, missed: float) -> float:
-        """What the errors of all cuts by edges keep at once but with a probability, in counts; each measurement of
-        these by its precision."""
+        """The bound that the errors of all cuts by edges keep at once but with a probability, in counts; each
+        measurement of these by its precision.
+        """
         noises = state.noises
         precision = sum(1 / noise.variance for noise in noises)
         terms = [CellTerm(noise, 1 / (noise.variance * precision)) for noise in noises]
         return all_cuts_bound(self._edges, terms, missed)
 
     def _bounds(self, query: Query) -> tuple[FloatArray, FloatArray]:
-        """What each number can be, in cells."""
+        """The range of each number, in cells."""
         if isinstance(query, CompiledDegrees):
             return np.zeros(query.numbers), np.full(query.numbers, float(query.nodes))
         bounds = np.array([part.bounds for part in query.cuts])

@@ -31,7 +31,7 @@ from app.spaces.query import Query, linear
 
 @dataclass(eq=False)
 class Learnt(State):
-    """What a construction has learnt: its own state."""
+    """The state of a session: that of its construction."""
 
     hypothesis: Any
 
@@ -92,7 +92,7 @@ class OnlineQueryResponse(PlannedMechanism[Learnt], Hypothetical[Learnt]):
         return Test(self.own(state, query), plan.threshold_units, plan.race, self._noise, plan.price, bound)
 
     def apply(self, state: Learnt, query: Query, due: Due, units: Units | None) -> Answer:
-        """What was released, or else the hypothesis' own value."""
+        """Give the released value, or else the hypothesis' own."""
         assert isinstance(due, Test)
         if units is None:
             return Answer(due.hypothesis, "hypothesis", due.error_bound)

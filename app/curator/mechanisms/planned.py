@@ -1,4 +1,4 @@
-"""What mechanisms have in common whose rounds are all on the terms of the session's plan."""
+"""The common part of mechanisms whose rounds are all on the terms of the session's plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.spaces.query import Query
 
 
 class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
-    """What mechanisms have in common whose rounds are all on the terms of the session's plan."""
+    """The common part of mechanisms whose rounds are all on the terms of the session's plan."""
 
     def __init__(self, opening: Opening) -> None:
         plan = opening.plan
@@ -73,7 +73,7 @@ class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
         )
 
     def error_bound(self, query: Query) -> float:
-        """What every answer to ``query`` keeps with probability 1 - beta over the session, in counts.
+        """The bound that every answer to ``query`` keeps with probability 1 - beta over the session, in counts.
 
         The plan's error bound, what rounding the weights can move on all of the mass, and half a grid unit where the
         exact value is finer than the grid. Of a zero query the rounding alone: weights too small for the grid are not
@@ -100,5 +100,5 @@ class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
         return math.ldexp(1, -self._plan.answer_bits - 1) if finer else 0.0
 
     def _within(self, query: Query) -> float:
-        """What answers on the grid are within of the private values there, in counts."""
+        """The distance within which answers on the grid are of the private values there, in counts."""
         return self._plan.error_bound

@@ -58,7 +58,7 @@ class Wish:
     adaptive: bool = False
 
     def document(self) -> dict[str, float] | None:
-        """What may decide on a measurement, as JSON; None where nothing is wished."""
+        """The target as JSON, where it may decide on a measurement; None where none is set."""
         # A wider interval may be one that is not good enough.
         told = {"adaptive": self.adaptive or None, "confidence": self.confidence, "within": self.within}
         return {name: value for name, value in told.items() if value is not None} or None
@@ -83,7 +83,7 @@ NO_WISH = Wish()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """What was measured for an answer, or at a session's opening.
+    """A measurement for an answer, or at a session's opening.
 
     Attributes:
         measurement: what was counted, with which noise, and what came of it.
@@ -98,7 +98,7 @@ class Measured:
 
     @property
     def table(self) -> Measurement[TableStrategy]:
-        """What was counted of a table.
+        """The measurement of a table.
 
         Raises:
             ValueError: when it was measured of a graph or a matrix.
@@ -214,11 +214,11 @@ class Buy:
 
     @property
     def price(self) -> Amounts:
-        """What it costs, and a forfeit."""
+        """Its cost, and a forfeit's."""
         return self.purchase.price
 
     def measured(self, units: Units) -> Measured:
-        """What was measured where these values were released."""
+        """The measurement with these released values."""
         purchase = self.purchase
         return Measured(Measurement(purchase.strategy, purchase.noise, units), purchase.price, self.expected)
 
@@ -273,7 +273,7 @@ class PayingState(State):
 
     @property
     def held(self) -> float:
-        """What is left in the sum that the session pays from: that of pure noise where it draws no other."""
+        """The remainder in the sum that the session pays from: that of pure noise where it draws no other."""
         return float(self.left.renyi if self.left.pure is None else self.left.pure)
 
     def pays(self, price: Amounts) -> bool:
@@ -281,7 +281,7 @@ class PayingState(State):
         return price.within(self.left) == price
 
     def forfeit(self, price: Amounts) -> None:
-        """What the round cost is gone, too."""
+        """Lose the cost of the round, too."""
         self.left = self.left.minus(price)
         super().forfeit(price)
 
@@ -290,7 +290,7 @@ S = TypeVar("S", bound=State)
 
 
 class SessionMechanism(ABC, Generic[S]):
-    """What every session and release has. States are owned by their holder: what changes one does so in place."""
+    """The mechanism of a session or release. States are owned by their holder: what changes one does so in place."""
 
     #: What a question may take for a while beside a state, as far as that is counted before a session is opened.
     asking_bytes = 0
@@ -305,7 +305,7 @@ class SessionMechanism(ABC, Generic[S]):
 
 
 class AnsweringMechanism(SessionMechanism[S]):
-    """What becomes of a query."""
+    """The decisions about queries."""
 
     #: Why it answers nothing unverified, unless it is :class:`Hypothetical`.
     instead = "the session keeps no hypothesis to answer from"
@@ -320,7 +320,7 @@ class AnsweringMechanism(SessionMechanism[S]):
 
     @abstractmethod
     def decide(self, state: S, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
-        """What is due for a query that was not answered before, or not as well as is wished.
+        """Decide what is due for a query that was not answered before, or not as well as is wanted.
 
         ``leaning`` is the part by which what is known is taken to be worse than it is: what was recorded was decided
         with numbers that may have had other last digits.
@@ -368,7 +368,7 @@ class Pinning(ABC, Generic[S]):
 
     @abstractmethod
     def purchases(self, state: S) -> Sequence[Purchase[Strategy]]:
-        """What is to be measured at the opening, given what was measured before, with the price of each.
+        """The measurements due at the opening, given what was measured before, with the price of each.
 
         Raises:
             PlanInfeasible: when what the session wishes cannot be paid.
@@ -380,7 +380,7 @@ class Dumping(ABC, Generic[S]):
 
     @abstractmethod
     def dump(self, state: S) -> Dump:
-        """What :meth:`load` makes the same state of, but for what was used."""
+        """The bytes that :meth:`load` makes the same state of, but for what was used."""
 
     @abstractmethod
     def load(self, dump: Dump) -> S:

@@ -1,4 +1,4 @@
-"""What sessions have in common that answer from everything that was measured: each measurement is a record of its own,
+"""The common part of sessions that answer from everything that was measured: each measurement is a record of its own,
 the state is made of the transcript alone, and there is no hypothesis that answers by itself.
 """
 
@@ -66,7 +66,7 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         return Answer(given, "cached", bound)
 
     def _wished(self, wish: Wish) -> Wish:
-        """What a question wishes, or else its session."""
+        """The target of a question, or else of its session."""
         return wish.over(self._wish)
 
     def _grid(self, values: FloatArray, bits: int | None = None) -> Units:

@@ -12,8 +12,8 @@ from app.measurements.strategy import Strategy
 
 
 class ReleaseMechanism(SessionMechanism[PayingState], Pinning[PayingState]):
-    """What a release measures. Of what was measured it keeps what is left to pay with: the values are in the records,
-    from which the release is made.
+    """The mechanism of a release. Of what was measured it keeps what is left to pay with: the values are in the
+    records, from which the release is made.
 
     Args:
         opening: of the session; its plan is that of a release.
@@ -33,9 +33,9 @@ class ReleaseMechanism(SessionMechanism[PayingState], Pinning[PayingState]):
         state.left = state.left.minus(measured.price)
 
     def purchases(self, state: PayingState) -> Sequence[Purchase[Strategy]]:
-        """What the plan names."""
+        """The purchases that the plan names."""
         return self._plan.buys
 
     def nbytes(self, updates: int) -> int:
-        """What measuring takes."""
+        """The memory that measuring takes, in bytes."""
         return self._plan.measuring_bytes(self._space)

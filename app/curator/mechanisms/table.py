@@ -74,7 +74,7 @@ class TableMechanism(RecordedMechanism[Evidence]):
         state.learn(measured.table)
 
     def purchases(self, state: Evidence) -> Sequence[Purchase[Strategy]]:
-        """What is to be measured at the opening, given what others measured, each with its price.
+        """The measurements due at the opening, given what others measured, each with its price.
 
         Raises:
             PlanInfeasible: when what the session wishes cannot be paid.
@@ -155,7 +155,7 @@ class TableMechanism(RecordedMechanism[Evidence]):
         return held_bytes(self._space)
 
     def working_bytes(self, state: Evidence, query: Query) -> int:
-        """What counting and drawing the cells of one question take, and what is made of them."""
+        """The memory that the cells of one question take, counted and drawn, and what is made of them."""
         answerer = answerer_of(query, self._space)
         if answerer.counts.is_zero:
             return 0

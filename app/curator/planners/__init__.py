@@ -1,1 +1,1 @@
-"""What sessions and releases would buy: one planner of each kind, which makes an offer from public facts."""
+"""Planners of sessions and releases: one of each kind, which makes an offer from public facts."""

@@ -68,7 +68,7 @@ class EdgePlan(WorkloadPlan):
 
     @property
     def price(self) -> Amounts:
-        """What all measurements cost together."""
+        """The cost of all measurements together."""
         return total(buy.price for buy in self.buys)
 
     @property
@@ -77,7 +77,7 @@ class EdgePlan(WorkloadPlan):
         return self.all_cuts_bound if self.method == "histogram" else None
 
     def measuring_bytes(self, space: Space) -> int:
-        """What measuring takes."""
+        """The memory that measuring takes, in bytes."""
         each = [_BIT_BYTES if buy.noise.kind == "flips" else _NUMBER_BYTES for buy in self.buys]
         return sum(size * buy.strategy.cells for size, buy in zip(each, self.buys, strict=True))
 
@@ -106,7 +106,7 @@ def _degrees_told(buy: Purchase[Degrees]) -> dict[str, Any]:
 
 
 def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
-    """What a release of all cells offers. Reads public facts only: the same for neighbouring data.
+    """The offer of a release of all cells. Reads public facts only: the same for neighbouring data.
 
     Raises:
         PlanInfeasible, PrivacyError: when there is no such release.

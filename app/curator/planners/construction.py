@@ -33,7 +33,7 @@ PURCHASE_PART = 20
 
 
 def construction(dataset: PublicDataset, request: SessionRequest) -> Offer[Plan]:
-    """What a session offers whose hypothesis a construction keeps.
+    """The offer of a session whose hypothesis a construction keeps.
 
     Raises:
         PlanInfeasible, PrivacyError: when the guarantee asked for cannot be kept, or the hypothesis cannot be held.
@@ -110,7 +110,7 @@ def _purchase(dataset: PublicDataset, request: SessionRequest, share: Decimal) -
 
 
 def _purchase_of(dataset: PublicDataset, fact: str, share: Decimal) -> Purchase:
-    """What buying a fact with a twentieth of a share gets: about the largest pure epsilon whose cost fits.
+    """The purchase of a fact with a twentieth of a share: about the largest pure epsilon whose cost fits.
 
     A pure e-DP step costs at most ``min(e, a e^2/2)`` at order a.
 
@@ -217,7 +217,7 @@ def _least_exact(calibrator: Calibrator) -> int | None:
 
 
 def _how_to_know(mechanism: Mechanism, space: Space) -> str:
-    """What a guaranteed plan lacks, and which sessions buy it."""
+    """The lack of a guaranteed plan, and which sessions buy it."""
     if mechanism.norm(space) is not None:
         return (
             "a guaranteed plan needs a bound on the norm of the data: open a session with ball_p and max_updates that "

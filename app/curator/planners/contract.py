@@ -75,7 +75,9 @@ class Contract(Terms):
 
     @property
     def gap(self) -> int:
-        """What a miss tells: the counts of the tested cells differ by so much at most, all of them together."""
+        """The gap that a miss certifies: the counts of the tested cells differ by so much at most, all of them
+        together.
+        """
         return self.threshold_units + (0 if self.race is not None else self.noise_bound_units)
 
     @property
@@ -112,7 +114,7 @@ class Contract(Terms):
 
     @property
     def error_bound(self) -> float:
-        """What every answer keeps that is a count: of the records that satisfy a condition, or in a cell.
+        """The bound that every answer keeps that is a count: of the records that satisfy a condition, or in a cell.
 
         Its own bound tells what another one keeps.
         """
@@ -149,7 +151,7 @@ class ContractPlan(TablePlan):
 
 
 def contract(dataset: PublicDataset, request: SessionRequest) -> Offer[ContractPlan]:
-    """What a session offers that answers from evidence of a table and keeps a bound of all answers at once.
+    """The offer of a session that answers from evidence of a table and keeps a bound of all answers at once.
 
     Raises:
         PlanInfeasible, PrivacyError: when there is no such session.
@@ -175,7 +177,7 @@ def contract(dataset: PublicDataset, request: SessionRequest) -> Offer[ContractP
 
 
 def price_of_hit(scale: Fraction, release: Release, order: Decimal, gamma: int) -> Decimal:
-    """What a test and the measurement behind its hit cost together at an order; a miss costs nothing."""
+    """The cost of a test and of the measurement behind its hit at an order; a miss costs nothing."""
     test, measured = events_of_hit(scale, release, gamma)
     return EXACT.add(renyi_cost(test, order), renyi_cost(measured, order))
 

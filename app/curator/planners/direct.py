@@ -37,7 +37,7 @@ _SCALE_BITS = 16
 
 
 def direct(dataset: PublicDataset, request: SessionRequest) -> Offer[Plan]:
-    """What a session offers that measures every question.
+    """The offer of a session that measures every question.
 
     Raises:
         PlanInfeasible, PrivacyError: when no noise can be paid.
@@ -93,7 +93,9 @@ def direct(dataset: PublicDataset, request: SessionRequest) -> Offer[Plan]:
 
 
 def event_of(noise: DirectNoise, units: Fraction, sensitivity: int) -> DiscreteLaplaceAnswer | DiscreteGaussianAnswer:
-    """What one answer costs budget by: its noise of this scale, in grid units, and its sensitivity in the same."""
+    """The event that one answer costs budget by: its noise of this scale, in grid units, and its sensitivity in the
+    same.
+    """
     if noise == "laplace":
         return DiscreteLaplaceAnswer(units, sensitivity)
     return DiscreteGaussianAnswer(units, sensitivity**2)

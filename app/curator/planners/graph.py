@@ -85,7 +85,7 @@ class GraphPlan(EvidencePlan):
 
 
 def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
-    """What a session offers that answers from evidence of a graph or a matrix: what is expected to err least. Reads
+    """The offer of a session that answers from evidence of a graph or a matrix: what is expected to err least. Reads
     public facts only: the same for neighbouring data.
 
     Raises:

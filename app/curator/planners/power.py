@@ -55,7 +55,7 @@ class PowerPlan(WorkloadPlan):
         return isinstance(release.strategy, Products) and self.power.admits(place, release.of(Products), price)
 
     def measuring_bytes(self, space: Space) -> int:
-        """What the rounds take."""
+        """The memory that the rounds take, in bytes."""
         return _CELL_BYTES * space.cells
 
     def document(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class PowerPlan(WorkloadPlan):
 
 
 def power(dataset: PublicDataset, request: SessionRequest) -> Offer[PowerPlan]:
-    """What such a release offers. Reads public facts only: the same for neighbouring data.
+    """The offer of such a release. Reads public facts only: the same for neighbouring data.
 
     Raises:
         PlanInfeasible, PrivacyError: when there is no such release.

@@ -33,7 +33,7 @@ TOTAL_PART = 20
 
 @dataclass(frozen=True, eq=False)
 class Iterations:
-    """What an iterative construction does.
+    """The terms of an iterative construction.
 
     Attributes:
         buys: the number of records, where the construction needs it and it is not public; before all rounds.
@@ -121,7 +121,7 @@ def iterations(dataset: PublicDataset, request: SessionRequest, workload: TableW
 def construction_of(
     dataset: PublicDataset, request: SessionRequest, made: Sequence[Measurement[TableStrategy]]
 ) -> MarginalConstruction:
-    """What keeps the hypothesis of a release.
+    """The construction that keeps the hypothesis of a release.
 
     Args:
         dataset: what was public of the data set before.

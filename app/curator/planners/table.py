@@ -57,7 +57,7 @@ def held_bytes(space: Space) -> int:
 
 
 def table(dataset: PublicDataset, request: SessionRequest) -> Offer[TablePlan]:
-    """What a session offers that answers from evidence of a table.
+    """The offer of a session that answers from evidence of a table.
 
     Raises:
         PlanInfeasible, PrivacyError: when there is no such session.
@@ -105,12 +105,12 @@ def check_table(dataset: PublicDataset, request: SessionRequest) -> None:
 
 
 def gaussian_of(share: Fraction, order: Decimal) -> PrivacyEvent:
-    """What a share is spent on that may draw Gaussian noise alone: as one answer of the same concentration."""
+    """The purchase of a share that may draw Gaussian noise alone: as one answer of the same concentration."""
     return DiscreteGaussianAnswer(Fraction(1), 2 * share / Fraction(order))
 
 
 def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
-    """What a session may pay from, for its policy.
+    """The budget of a session, for its policy.
 
     Raises:
         PrivacyError: when there is no such share.

@@ -100,7 +100,7 @@ class WorkloadPlan(TablePlan):
 
 
 def workload(dataset: PublicDataset, request: SessionRequest) -> Offer[WorkloadPlan]:
-    """What a table's release offers. Reads public facts only: the same for neighbouring data.
+    """The offer of a table's release. Reads public facts only: the same for neighbouring data.
 
     Raises:
         PlanInfeasible, PrivacyError: when there is no such release.
@@ -134,7 +134,7 @@ def workload(dataset: PublicDataset, request: SessionRequest) -> Offer[WorkloadP
 
 
 def workload_of(space: Space, request: SessionRequest) -> Workload:
-    """What a release is asked.
+    """The workload of a release.
 
     Raises:
         PlanInfeasible: when the data set has no such workload.
@@ -158,7 +158,7 @@ def check_options(space: Space, options: ReleaseOptions, method: str, own: Colle
 
 
 def paying_of(dataset: PublicDataset, request: SessionRequest) -> Paying:
-    """What a release is paid with.
+    """The payment of a release.
 
     Raises:
         PrivacyError: when there is no such share.
@@ -172,7 +172,7 @@ def paying_of(dataset: PublicDataset, request: SessionRequest) -> Paying:
 def _measured(
     dataset: PublicDataset, request: SessionRequest, workload: TableWorkload, paying: Paying
 ) -> tuple[tuple[Purchase[TableStrategy], ...], Expected | None]:
-    """What a method measures, and the errors of the best linear unbiased values from that.
+    """The measurements of a method, and the errors of the best linear unbiased values from that.
 
     Raises:
         PlanInfeasible, PrivacyError: when there is nothing of that kind, or it cannot be paid.

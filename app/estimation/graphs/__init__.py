@@ -1,1 +1,1 @@
-"""What released sums of a graph or a matrix tell of cuts that were never measured. Pure: released values alone."""
+"""Estimates of a graph's or a matrix's cuts from released sums. Pure: released values alone."""

@@ -40,7 +40,7 @@ class Capped:
 
     @lazy
     def diagonal(self) -> FloatArray:
-        """What stands on the diagonal of the capped product."""
+        """The diagonal of the capped product."""
         return np.minimum(1.0, self.rows * self.columns)
 
     def row_sums(self, weights: FloatArray) -> FloatArray:

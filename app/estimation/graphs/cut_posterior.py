@@ -75,7 +75,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What is known of a question, in cells: its mean, the standard deviation, and its covariances.
+    """The posterior of a question, in cells: its mean, the standard deviation, and its covariances.
 
     Attributes:
         prior: what degrees let expect.
@@ -195,7 +195,7 @@ class CutPosterior:
     # ------------------------------------------------------------------ what is known
 
     def known(self, question: CutQuestion) -> Known:
-        """What is known of a question."""
+        """The posterior of a question."""
         if self._last is not None and self._last[:2] == (question, self._version):
             return self._last[2]
         rows, prior = self.rows(question), self.expected.value(question)
@@ -329,8 +329,8 @@ def _root_of(parts: FloatArray, factor: float, shape_factor: float, variances: F
 
 
 def _of_pairs(gram: FloatArray) -> FloatArray:
-    """What cells of a symmetric matrix share between one question and others, of the inner products of their sides
-    S, T and both.
+    """The cells of a symmetric matrix that are shared between one question and others, of the inner products of their
+    sides S, T and both.
 
     Of two products ``a b'`` and ``c d'`` the symmetric cells share ``<a,c><b,d> + <a,d><b,c>``; a question is
     ``S T' - 1/2 W W'``.

@@ -1,4 +1,4 @@
-"""What is expected of the cells of a graph or a matrix from noisy degrees, and how far off that may be.
+"""The expected cells of a graph or a matrix from noisy degrees, and how far off that may be.
 
 Degrees tell the sums of rows and columns; a cell is expected from those of its row and column
 (:mod:`.capped`). Two things are unknown then: the degrees themselves, of which a posterior is known
@@ -27,7 +27,7 @@ from app.spaces.tensor import Axis, FloatArray
 
 @dataclass(frozen=True, eq=False)
 class SideModel:
-    """What is known of the sums of the rows, or of the columns.
+    """The known sums of the rows, or of the columns.
 
     Attributes:
         sums: expected.
@@ -80,7 +80,7 @@ class Expectation:
         return max(float(self.left.sums.sum()), 1e-9)
 
     def value(self, question: CutQuestion) -> float:
-        """What is expected of a question."""
+        """The prediction of a question."""
         return sum(c * self.cells.sum(a.places, a.own, b.places, b.own) for c, a, b in question.terms)
 
     def of_rows(self, side: Axis) -> float:
@@ -99,7 +99,7 @@ _LEAST_WEIGHT = 1e-3
 
 
 def expectation(kind: CellKind, shape: tuple[int, int], degrees: Sequence[Sums]) -> Expectation:
-    """What is expected of cells from 0 to 1.
+    """The expectation of cells from 0 to 1.
 
     Args:
         kind: of the cells.

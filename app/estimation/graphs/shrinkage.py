@@ -27,7 +27,7 @@ _EACH = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """What is known of each number.
+    """The posterior of each number.
 
     Attributes:
         means: of the posterior.

@@ -1,1 +1,1 @@
-"""What released counts of a table tell of questions that were never measured. Pure: released values alone."""
+"""Estimates of a table's questions from released counts. Pure: released values alone."""

@@ -91,7 +91,7 @@ class Dual:
         return Solved((theta, fitted), reason, float((np.abs(gradient) / np.maximum(tolerance, told)).max()))
 
     def _at(self, theta: FloatArray) -> tuple[float, FloatArray, FloatArray, float]:
-        """What is to be least, the fitted counts, the gradient, and how well float64 can tell that."""
+        """The objective, the fitted counts, the gradient, and how well float64 can tell that."""
         exponents = self._logarithms + self._cells @ theta
         top = float(exponents.max())
         fitted = np.exp(exponents - top)

@@ -1,4 +1,4 @@
-"""What is shown of a question: a value, how far it may be off, and an interval of stated confidence.
+"""The estimate that is shown of a question: a value, how far it may be off, and an interval of stated confidence.
 
 Two estimates stand beside each other. The fit's value is nearer on average; the unbiased one has an exact error. So the
 value shown is the fit's, and where the question is estimable the interval is the unbiased one: best linear unbiased

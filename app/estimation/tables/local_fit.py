@@ -230,8 +230,9 @@ class LocalFits:
         return _SYSTEM_BYTES * system**2 + _COLUMN_BYTES * system * answers + _CELL_BYTES * cells * tables
 
     def _weight(self, question: Question) -> float:
-        """What multiplies the strength: sums over three attributes or more are mostly known through marginals of fewer,
-        whose noise must not be taken for structure; elsewhere the pull to the base is the larger error."""
+        """The factor of the strength: sums over three attributes or more are mostly known through marginals of fewer,
+        whose noise must not be taken for structure; elsewhere the pull to the base is the larger error.
+        """
         return MANY_WEIGHT if isinstance(question, Sum) and len(question.attributes) > FEW else FEW_WEIGHT
 
     def product(self, question: Question) -> Fit:
@@ -341,7 +342,7 @@ class _OneWay:
 
 @dataclass(eq=False)
 class _Place:
-    """What is known on some attributes, and the theta of the last fit by marginal."""
+    """The known values on some attributes, and the theta of the last fit by marginal."""
 
     restriction: Restriction
     thetas: dict[Marginal | Combination, FloatArray] = field(default_factory=dict)

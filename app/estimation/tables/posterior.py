@@ -25,7 +25,7 @@ MOST_ROWS = 2048
 
 
 class Posterior:
-    """What is known of the counts of some cells.
+    """The posterior of the counts of some cells.
 
     Args:
         prior: variance of each cell's count.
@@ -108,7 +108,7 @@ class Posterior:
 
 
 def incidence(known: Sequence[Values | Weighed], cells: int) -> csc_array:
-    """What each cell weighs in each value, values by cells, one after another: 1 or 0 where they are counts."""
+    """The weight of each cell in each value, values by cells, one after another: 1 or 0 where they are counts."""
     counts = [values for values in known if isinstance(values, Values)]
     if len(counts) < len(known):
         blocks = [v.counted if isinstance(v, Weighed) else incidence([v], cells) for v in known]

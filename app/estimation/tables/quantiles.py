@@ -218,7 +218,7 @@ class Distribution:
         return np.split(np.rint(found / told) * told, parts[:-1], axis=1)
 
     def _farthest(self, level: float, confidence: float, least: float) -> FloatArray:
-        """What no noise reaches beyond with the probability, at any end.
+        """The distance that no noise exceeds with the probability, at any end.
 
         With b the largest scale of weighed Laplace noise, and P the sum of squares of all scales (twice those of
         Laplace noise), the logarithm of the moment-generating function at u is ``P u^2/2 / (1 - b u)`` at most, so that
@@ -262,7 +262,7 @@ class _Reaches:
 
 
 def distributions(measured: Sequence[Ranges], places: int, total: float | None, base: FloatArray) -> list[Distribution]:
-    """What measurements tell of each group.
+    """The distribution of each group, from measurements.
 
     Args:
         measured: all of the same groups.

@@ -310,8 +310,8 @@ class Residuals:
         return Unbiased(answers(0), answers(1))
 
     def jointly(self, question: Question, axis: int, weights: FloatArray) -> list[Joint]:
-        """What each independent source tells of the counts of a question and of the same counts weighed by the value
-        of an attribute: best linear unbiased values with the covariances of their noise, answers in a flat array.
+        """The estimate from each independent source of the counts of a question and of the same counts weighed by the
+        value of an attribute: best linear unbiased values with the covariances of their noise, answers in a flat array.
 
         With v(w) the variance of counts weighed by w, a covariance is ``(v(w + w') - v(w) - v(w'))/2``.
 
@@ -351,9 +351,9 @@ class Residuals:
         return found
 
     def together(self, sums: Sequence[Groups]) -> list[Joint]:
-        """What each independent source tells of several sums of the cells of one marginal, for each of their answers:
-        best linear unbiased values with the covariances of their noise. What stays apart tells sums of cells that it
-        tells one by one.
+        """The estimates from each independent source of several sums of the cells of one marginal, for each of their
+        answers: best linear unbiased values with the covariances of their noise. What stays apart tells sums of cells
+        that it tells one by one.
 
         Args:
             sums: of one marginal, with answers of one shape, of which each attribute tells some axes apart. A cell is
@@ -423,7 +423,7 @@ class Residuals:
         return Joint.of_rows(list(values), [list(row) for row in covariances])
 
     def _sources(self, question: Question) -> list[Residuals | Apart]:
-        """What tells of a question, each independently of the others; of groups single measurements alone."""
+        """The sources that tell of a question, each independent of the others; of groups single measurements alone."""
         if isinstance(question, Groups):
             return [*self.measurements]
         return [self, *self._others, *self._apart, *self.combinations]
@@ -511,8 +511,8 @@ class Residuals:
         return found
 
     def spanned(self, attributes: Sequence[int]) -> tuple[int, list[tuple[Noise, int, int]]]:
-        """What the noise in the values of all questions on some attributes is made of: of how many normal numbers, and
-        for others their law, how many equal noises each is the sum of, and how many there are
+        """The components of the noise in the values of all questions on some attributes: of how many normal numbers,
+        and for others their law, how many equal noises each is the sum of, and how many there are
         (:func:`~app.estimation.tails.norm_quantile`).
 
         Normal noises count by the residuals that they tell of, others by the sums of their own that these are made of.
@@ -691,7 +691,7 @@ class Residuals:
         return terms
 
     def _after(self, strategy: TableStrategy, noise: Noise) -> Residuals:
-        """What would be known with one more measurement."""
+        """The variances after one more measurement."""
         other = self.fresh()
         other.measurements = list(self.measurements)
         # What is added is a marginal, which none of these takes in.
@@ -815,7 +815,7 @@ class Residuals:
         return Unbiased(np.array(value), np.array(variance))
 
     def _local_weights(self, question: Local) -> dict[Key, FloatArray]:
-        """What each residual weighs in a question, those that weigh nothing left out."""
+        """The weight of each residual in a question, those that weigh nothing left out."""
         chains = [self._levels(a)[::-1] for a in question.attributes]
         largest = float(np.abs(question.weights).max())
         return {
@@ -864,7 +864,7 @@ class Residuals:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What one level of an attribute sees of rows of weights along it; ``level`` is None for their means.
+    """The view that one level of an attribute has of rows of weights along it; ``level`` is None for their means.
 
     ``norms`` are squared and one a row, as ``means`` are. ``weights`` is the single row of :class:`_Vector`; of
     :class:`_Indicators` what is not zero, row by row: in which cells of the level, and where each row begins.
@@ -946,7 +946,7 @@ class _Weighted(_Rows):
 
 
 def _row_of(question: WeightedCells, attribute: int) -> _Rows:
-    """What a question weighs along one of its attributes."""
+    """The weights of a question along one of its attributes."""
     cells = question.cells_along(attribute)
     if attribute != question.axis:
         assert cells is not None
@@ -992,7 +992,7 @@ class _Indicators(_Rows):
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """What one level of an attribute sees of the cells of a partition, or their means where ``level`` is None.
+    """The view that one level of an attribute has of the cells of a partition, or their means where ``level`` is None.
 
     ``shares`` has a row for each cell and a column for each of the level: which part of its values lies in it.
     ``products`` are the inner products of what it sees of two cells beyond what coarser levels do.
@@ -1051,7 +1051,8 @@ def _onto(matrix: csr_array, array: FloatArray, axis: int) -> FloatArray:
 def _contrasts(
     array: FloatArray, attributes: Sequence[int], chains: Sequence[Sequence[Partition]], *, averaged: bool
 ) -> Iterator[tuple[Key, FloatArray, int]]:
-    """What each residual sees of counts (summed over the cells of its levels), or of weights (averaged over them).
+    """The contrasts that each residual sees of counts (summed over the cells of its levels), or of weights (averaged
+    over them).
 
     Args:
         array: one axis for each attribute.
@@ -1096,7 +1097,7 @@ def _widest(laws: set[tuple[Noise, int]], confidence: float) -> float:
 
 
 def _name(question: Question) -> Hashable:
-    """What a question is remembered by."""
+    """The key that a question is remembered by."""
     if isinstance(question, Product):
         return question.attributes, question.scale, tuple(vector.tobytes() for vector in question.vectors)
     if isinstance(question, Local):
@@ -1129,8 +1130,9 @@ def _on(question: Sum, marginal: Marginal) -> FloatArray:
 
 
 def _weighing(question: Question, marginal: Marginal) -> csr_array | None:
-    """What a question weighs the cells of a marginal with, a row for each answer, row by row; None where some members
-    of a cell weigh unlike others."""
+    """The weights of a question on the cells of a marginal, a row for each answer, row by row; None where some members
+    of a cell weigh unlike others.
+    """
     if not set(question.attributes) <= set(marginal.attributes):
         return None
     places = [marginal.attributes.index(a) for a in question.attributes]
@@ -1160,7 +1162,7 @@ def _weighing(question: Question, marginal: Marginal) -> csr_array | None:
 
 
 def own_values(question: Question, measurement: Apart) -> Unbiased | None:
-    """What a single measurement tells of a question: sums of its cells; None if nothing."""
+    """The estimate of a question from a single measurement: sums of its cells; None if nothing."""
     if isinstance(measurement, Combination):
         rows = _weighing(question, measurement.marginal)
         if rows is None:
@@ -1246,7 +1248,7 @@ def weighed(question: Question, axis: int, row: FloatArray) -> Question:
 
 
 def _told(source: Residuals | Apart, asked: Question, question: Question) -> Unbiased | None:
-    """What a source tells of counts that may be weighed, summed where the question is of groups of cells."""
+    """The estimate from a source of counts that may be weighed, summed where the question is of groups of cells."""
     if isinstance(source, Residuals):
         return source._closed(asked)
     found = own_values(asked, source)

@@ -31,7 +31,7 @@ WEAK = 4.0
 
 @dataclass
 class Restricted:
-    """What is known of one marginal on (some of) the attributes: values in counts and the variance of each."""
+    """The known values of one marginal on (some of) the attributes: values in counts and the variance of each."""
 
     marginal: Marginal
     values: FloatArray
@@ -85,8 +85,9 @@ class Restriction:
 
     @property
     def known(self) -> list[Restricted]:
-        """What is known of marginals, one of each, in the order of the first to come. The sum of one that was put
-        together of contrasts alone is zero: they do not tell it."""
+        """The known values of marginals, one of each, in the order of the first to come. The sum of one that was put
+        together of contrasts alone is zero: they do not tell it.
+        """
         if not self._assembled:
             return list(self._known.values())
         known = {marginal: replace(own) for marginal, own in self._known.items()}
@@ -96,7 +97,7 @@ class Restriction:
 
     @property
     def _told(self) -> list[tuple[Marginal, float]]:
-        """What marginals are told of, and the variance of a cell's count."""
+        """The marginals that are measured, and the variance of a cell's count."""
         combined = [(c.marginal, c.variance_per_cell) for c in self.combinations]
         return [(known.marginal, known.variance) for known in self.known] + combined
 

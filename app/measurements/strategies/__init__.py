@@ -1,1 +1,1 @@
-"""What can be measured, one file a strategy."""
+"""Strategies: what can be measured, one file each."""

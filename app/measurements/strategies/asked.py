@@ -26,7 +26,7 @@ from app.spaces.tensor import IntArray, PrivateTensor
 
 @dataclass(frozen=True, eq=False)
 class Asked(Strategy):
-    """What is measured: the values of a query.
+    """The strategy of a query's own values.
 
     Attributes:
         form: the query's canonical form.

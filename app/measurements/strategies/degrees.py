@@ -26,7 +26,8 @@ from app.spaces.tensor import DenseTensor, FloatArray, IntArray, PrivateTensor, 
 
 @dataclass(frozen=True)
 class Degrees(Strategy):
-    """What is measured: the sums of rows and of columns, in this order; of an undirected graph the sums of rows alone.
+    """The strategy of degrees: the sums of rows and of columns, in this order; of an undirected graph the sums of rows
+    alone.
 
     Attributes:
         edges: the cells that are summed.

@@ -30,7 +30,7 @@ CellKind = Literal["all", "arcs", "pairs"]
 
 @dataclass(frozen=True)
 class Edges(Strategy):
-    """What is measured: the cells of a graph or a matrix, row by row.
+    """The strategy of single cells of a graph or a matrix, row by row.
 
     Attributes:
         shape: rows and columns of the matrix.
@@ -122,7 +122,7 @@ class Edges(Strategy):
         return made
 
     def exact(self, space: Space, data: PrivateTensor) -> IntArray:
-        """What every cell of a graph or a matrix holds, in data units, of the type in which it is kept.
+        """The value of every cell of a graph or a matrix, in data units, of the type in which it is kept.
 
         Where only what is not zero is kept, nothing is made beside the cells themselves.
         """

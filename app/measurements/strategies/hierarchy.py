@@ -23,7 +23,7 @@ POWERS = (0.0, 1 / 3, 1 / 2)
 
 @dataclass(frozen=True)
 class Hierarchy(TableStrategy):
-    """What is measured: for each level, from coarse to fine, the number of records in each node.
+    """The strategy of a hierarchy: for each level, from coarse to fine, the number of records in each node.
 
     Raises:
         ValueError: when the parts are other than counts of ever finer cells along one and the same attribute.

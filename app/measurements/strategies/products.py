@@ -31,7 +31,7 @@ MOST_BITS = 20
 
 @dataclass(frozen=True, eq=False)
 class Products(Strategy):
-    """What is measured.
+    """The strategy of products with vectors.
 
     Attributes:
         edges: the cells.

@@ -78,7 +78,7 @@ class Moment:
 
     @property
     def offset(self) -> int:
-        """What is taken off squares before they are weights."""
+        """The number that is taken off squares before they are weights."""
         return self.half**2 // 2 if self.power == 2 else 0
 
     @property
@@ -168,8 +168,9 @@ class Part:
 
     @lazy
     def moved(self) -> Moved:
-        """What one record moves the values by at most, in the units that are released. Exact: of counts and moments it
-        is in one cell."""
+        """The sensitivity of the values to one record, in the units that are released. Exact: of counts and moments it
+        is in one cell.
+        """
         if self.residual:
             one = moved_by_contrasts(self.marginal)
         elif self.rows is not None:
@@ -219,7 +220,7 @@ class Part:
 
 @dataclass(frozen=True)
 class TableStrategy(Strategy):
-    """What is measured at once: the cells of its parts, one part after another.
+    """The strategy of a table's parts: the cells of each, one part after another.
 
     Raises:
         ValueError: when it has no parts, or too many.

@@ -1,5 +1,5 @@
-"""What a question may take, told from its words and public facts before anything is computed for it; and who has lately
-asked what took long all the same.
+"""The time and memory that a question may take, by its words and public facts before anything is computed for it; and
+who has lately asked what took long all the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a group of requests did, to be written in one transaction; and what lanes work with."""
+"""The work of a group of requests, to be written in one transaction; and the context of lanes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Meter(Protocol):
 
 @dataclass(slots=True)
 class LaneContext:
-    """What all lanes work with.
+    """The context of all lanes.
 
     Attributes:
         render: a refusal as the document that a batch has in the place of an answer.
@@ -66,7 +66,7 @@ class LaneContext:
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """What a group of requests did.
+    """The work of a group of requests.
 
     Attributes:
         now: the one time of all records. It is taken before anything private is looked at: a clock that is read

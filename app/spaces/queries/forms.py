@@ -48,7 +48,7 @@ class Typed(Form):
 
 
 class Along(Form):
-    """What is said of the values along an axis: those that are meant, the cell of each, or the weight of each."""
+    """A form of the values along an axis: those that are meant, the cell of each, or the weight of each."""
 
     range: tuple[StrictInt, StrictInt] | None = None
     among: Integers | None = Field(default=None, alias="in")
@@ -117,7 +117,7 @@ class Combinations(Form):
 
 
 def said(words: IntArray | None) -> IntArray:
-    """What must be said.
+    """The fields that must be given.
 
     Raises:
         InvalidQuery: when it is not.

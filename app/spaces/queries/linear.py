@@ -180,7 +180,7 @@ class CompiledPair(FullQuery):
 
     @lazy
     def _diagonal(self) -> FloatArray:
-        """What the weights would be on the diagonal, which the universe leaves out."""
+        """The weights that would stand on the diagonal, which the universe leaves out."""
         both = self.both.real_vector()
         result: FloatArray = 2 * self.left.real_vector() * self.right.real_vector() - both * both
         return result

@@ -122,7 +122,7 @@ class AskedAxis:
 
     @lazy
     def labels(self) -> tuple[Label, ...]:
-        """What the cells are called."""
+        """The labels of the cells."""
         return self.values.labels(self.cells.listed())
 
 

@@ -39,7 +39,7 @@ Groups = Annotated[dict[StrictStr, Literal["all"] | Nodes], Field(min_length=1)]
 
 
 class QueryModel(BaseModel):
-    """What is wanted of an answer, whatever is asked. It is no part of the question."""
+    """The wanted accuracy of an answer, whatever is asked. It is no part of the question."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -79,7 +79,7 @@ class Request(QueryModel):
 
     @abstractmethod
     def compiled(self, space: Space) -> Query:
-        """What is asked for, as exact weights on a space.
+        """Compile the request to exact weights on a space.
 
         Raises:
             InvalidQuery: when it does not fit the space.
@@ -87,7 +87,7 @@ class Request(QueryModel):
 
     @classmethod
     def name(cls) -> str:
-        """What the kind is called."""
+        """The name of the kind."""
         (name,) = get_args(cls.model_fields["type"].annotation)
         return str(name)
 
@@ -187,7 +187,7 @@ class Where(BaseModel):
 
 
 def parse_wanted(given: Mapping[str, Any]) -> QueryModel:
-    """What is wanted of the answer to a query that says nothing of it.
+    """The wanted accuracy of a query that says nothing of it.
 
     Raises:
         InvalidQuery: when a field is unknown or not of its kind.

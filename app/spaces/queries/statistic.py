@@ -40,7 +40,7 @@ _BITS = 50
 
 
 class GroupedQuery(Request):
-    """What is asked of the records that satisfy every condition, once or for each of their groups.
+    """A query of the records that satisfy every condition, once or for each of their groups.
 
     With ``group_by`` there is one answer for each combination of values of some attributes, which ``bins`` merges as in
     a marginal.
@@ -176,7 +176,8 @@ class QuantileQuery(StatisticQuery):
 
 
 class CompiledStatistic(Query):
-    """What follows from counts of records and from what is measured beside them, once or for each of several groups.
+    """A number that follows from counts of records and from what is measured beside them, once or for each of several
+    groups.
 
     Attributes:
         kind: which.
@@ -201,7 +202,7 @@ class CompiledStatistic(Query):
 
     @property
     def counts(self) -> Query:
-        """What is asked about counts to find it."""
+        """The query of counts that it follows from."""
         return self.base
 
     @property
