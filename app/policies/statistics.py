@@ -13,11 +13,18 @@ from app.measurements.strategies.tables import Moment
 from app.policies.kinds import Kind
 from app.policies.moments import Mean, Sum, Variance
 from app.policies.quantiles import Quantile
+from app.policies.shares import Share
 from app.policies.table import Policy, Wanted
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.tensor import FloatArray
 
-_KINDS: dict[str, type[Kind[Any]]] = {"sum": Sum, "mean": Mean, "variance": Variance, "quantile": Quantile}
+_KINDS: dict[str, type[Kind[Any]]] = {
+    "sum": Sum,
+    "mean": Mean,
+    "variance": Variance,
+    "quantile": Quantile,
+    "share": Share,
+}
 
 
 def largest_of(query: CompiledStatistic) -> int:

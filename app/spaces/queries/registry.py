@@ -23,6 +23,7 @@ from app.spaces.queries.hierarchy import HierarchyQuery
 from app.spaces.queries.marginal import MarginalQuery
 from app.spaces.queries.predicate import PredicateQuery, ProductQuery
 from app.spaces.queries.request import Request
+from app.spaces.queries.share import ShareQuery
 from app.spaces.queries.statistic import MeanQuery, QuantileQuery, SumQuery, VarianceQuery
 from app.spaces.query import Blobs, Query
 from app.spaces.space import Space
@@ -34,6 +35,7 @@ QueryRequest = Annotated[
     | MeanQuery
     | VarianceQuery
     | QuantileQuery
+    | ShareQuery
     | ProductQuery
     | CutQuery
     | RankOneQuery
