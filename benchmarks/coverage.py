@@ -27,7 +27,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from app.curator.errors import PlanInfeasible
-from app.curator.mechanisms.protocol import Wish
+from app.curator.mechanisms.protocol import Target
 from app.curator.planners.contract import ContractPlan
 from app.curator.planners.workload import WorkloadPlan
 from app.declarations.errors import CuratorError
@@ -276,7 +276,7 @@ def _count(
     truth = asked.truth(world)
     for confidence in CONFIDENCES:
         try:
-            told = played.ask(asked.words, Wish(within if first is None else None, confidence, adaptive))
+            told = played.ask(asked.words, Target(within if first is None else None, confidence, adaptive))
         except CuratorError:
             return None
         unit, ranges = way.unit * (0.25 if asked.kind == "weights" else 1.0), None
@@ -312,7 +312,7 @@ def _chosen(played: Played, world: World) -> Asked | None:
 def _count_release(counted: Counted, setting: Setting, world: TableWorld, noise: Drawn, seed: int) -> None:
     outcome = released(setting, noise, seed)
     for answers in outcome.answers:
-        marginal = answers.question.apart(setting.opening.dataset.space.shape)
+        marginal = answers.question.marginal_of(setting.opening.dataset.space.shape)
         cells = tuple(marginal.partition(k) for k in range(len(marginal.attributes)))
         truth = data.counted(world, marginal.attributes, cells).reshape(-1)
         lows, highs = np.asarray(answers.estimates.lows).reshape(-1), np.asarray(answers.estimates.highs).reshape(-1)

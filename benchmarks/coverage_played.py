@@ -16,8 +16,8 @@ import numpy as np
 
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms.evidence import Evidence
-from app.curator.mechanisms.protocol import NO_WISH, Answer, Buy, Due, MarginalTest, Measure, Units, Wish
-from app.curator.mechanisms.round import surprise
+from app.curator.mechanisms.protocol import NO_WISH, Answer, Buy, Due, MarginalTest, Measure, Target, Units
+from app.curator.mechanisms.round import play_marginal
 from app.curator.opening import Opening, Pins
 from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
@@ -197,21 +197,21 @@ class Played:
         for measured in measured_all(noise, space, setting.data, self.session.purchases()):  # type: ignore[arg-type]
             self.session.pin(measured)
 
-    def ask(self, words: Mapping[str, Any], wish: Wish = NO_WISH) -> Told:
+    def ask(self, words: Mapping[str, Any], target: Target = NO_WISH) -> Told:
         """An answer; asked again it is the first one, known by now as well as it says.
 
         Raises:
             CuratorError: when it is refused.
         """
         query, session = self._setting.query(words), self.session
-        due = session.consider(query, wish=wish)
+        due = session.consider(query, target=target)
         if not isinstance(due, Answer):
             released = self._play(query, due)
             due = session.apply(query, due, released)
-        accuracy = session.accuracy(query, due, wish)
+        accuracy = session.accuracy(query, due, target)
         session.record(query, due)
         values = np.array([math.nan if v is None else v for v in session.values(query, due.units)])
-        return Told(query.told(values), None if accuracy is None else _ordered(query, accuracy), due.error_bound)
+        return Told(query.ordered(values), None if accuracy is None else _ordered(query, accuracy), due.error_bound)
 
     def ranges(self, words: Mapping[str, Any]) -> list[IntArray] | None:
         """Of a quantile that was answered, for each number the places between which records were counted; None where
@@ -226,7 +226,7 @@ class Played:
         if found is None:
             return None
         groups = np.repeat(np.arange(len(found)), len(query.levels))
-        return [found[group].ends for group in query.told(groups).tolist()]
+        return [found[group].ends for group in query.ordered(groups).tolist()]
 
     def _play(self, query: Query, due: Due) -> Units | None:
         data, noise = self._setting.data, self._noise
@@ -235,7 +235,7 @@ class Played:
             race, fresh = due.race, _of(noise, due.fresh).take(len(private))
             tests = _of(noise, due.noise).take(1 if race is None else race.cut)
             count = 1 if race is None else noise.poisson(race.mean, race.cut).take()
-            return surprise(private, due.counts, tests, count, due.threshold, fresh)
+            return play_marginal(private, due.counts, tests, count, due.threshold, fresh)
         if isinstance(due, Buy):
             return due.purchase.added.on(due.purchase.strategy.exact(self.session.dataset.space, data), noise)
         assert isinstance(due, Measure)
@@ -271,4 +271,4 @@ def _of(noise: Drawn, law: Any) -> _Source:
 
 
 def _ordered(query: Query, accuracy: Estimates) -> Estimates:
-    return accuracy.each(lambda array: np.asarray(query.told(array)))
+    return accuracy.each(lambda array: np.asarray(query.ordered(array)))

@@ -80,7 +80,7 @@ class Strategy:
         sizes = abs(matrix).sum(axis=0) if kind == "laplace" else (matrix * matrix).sum(axis=0)
         most = float(np.asarray(sizes).max())
         #: L1 or L2 norm of what one record moves.
-        self.moved = most if kind == "laplace" else math.sqrt(most)
+        self.sensitivity = most if kind == "laplace" else math.sqrt(most)
         gram = matrix.T @ matrix
         self._gram = gram if isinstance(gram, np.ndarray) else gram.toarray()
         self._factor = cho_factor(self._gram, check_finite=False)
@@ -141,11 +141,11 @@ def measured(kind: str, asked: Asked, histograms: dict[str, np.ndarray]) -> Iter
         print(f"{asked.cells} cells, {asked.name}, {kind}, {name}: {took:.0f} s", flush=True)
         for epsilon in BUDGETS[kind]:
             if kind == "laplace":
-                scale = strategy.moved / epsilon
+                scale = strategy.sensitivity / epsilon
                 variance = 2 * scale**2
             else:
                 budget = Budget.of(Decimal(str(epsilon)), Decimal(DELTA))
-                scale = strategy.moved * math.sqrt(float(budget.order) / (2 * float(budget.total)))
+                scale = strategy.sensitivity * math.sqrt(float(budget.order) / (2 * float(budget.total)))
                 variance = scale**2
             expected = math.sqrt(strategy.error(gram, variance) / len(asked.begins))
             rng = np.random.default_rng(2)

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.harness import RESULTS, report
 from benchmarks.regret_data import STREAMS, WORLDS, available, pool, predicate, several, world
-from benchmarks.regret_methods import ADVERSARY, METHODS, Score, Session, adversary, means
+from benchmarks.regret_methods import ADVERSARY, METHODS, Score, Session, adversary, funds
 
 CELLS = RESULTS / "regret_cells.json"
 PLOT = Path(__file__).parents[1] / "docs" / "img" / "regret"
@@ -88,7 +88,7 @@ def covid() -> None:
     if key in load():
         return
     table, rng, started = world("covid"), np.random.default_rng(1), time.perf_counter()
-    session = Session(table, means(epsilon, True, count), np.random.default_rng(2))
+    session = Session(table, funds(epsilon, True, count), np.random.default_rng(2))
     largest = 0.0
     for _ in range(count):
         question = predicate(table, rng, several(rng, table, int(rng.integers(1, 5))))

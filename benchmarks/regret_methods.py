@@ -18,7 +18,7 @@ from app.estimation.tables.local_fit import LocalFits
 from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
-from app.policies.table import Bought, Means, Policy, Wanted
+from app.policies.table import Bought, Funds, Policy, Wanted
 from app.privacy.ledger import Budget
 from app.spaces.partition import Marginal
 from app.spaces.questions import Question
@@ -61,10 +61,10 @@ class Score:
         return math.sqrt(float(np.quantile(self.squares, 0.95)))
 
 
-def means(epsilon: float, pure: bool, questions: int | None) -> Means:
+def funds(epsilon: float, pure: bool, questions: int | None) -> Funds:
     """What a session over the whole of a fresh data set's budget may pay from."""
     budget = Budget.of(Decimal(str(epsilon)), Decimal(str(DELTA)))
-    return Means(float(budget.order), float(budget.total), epsilon, pure, questions)
+    return Funds(float(budget.order), float(budget.total), epsilon, pure, questions)
 
 
 def drawn(table: World, buy: Wanted, rng: np.random.Generator) -> Counts:
@@ -83,7 +83,7 @@ class Session:
     """The policy and its purse."""
 
     def __init__(
-        self, table: World, allowed: Means, rng: np.random.Generator, residuals: Residuals | None = None
+        self, table: World, allowed: Funds, rng: np.random.Generator, residuals: Residuals | None = None
     ) -> None:
         self.table, self.rng = table, rng
         self.policy = Policy(residuals or Residuals(table.sizes), allowed)
@@ -113,7 +113,7 @@ def policy(table: World, questions: list[Question], epsilon: float, seed: int, d
     """The service's policy. ``declared`` other than -1: a number of questions that need not be true."""
     rng = np.random.default_rng(10_000 + seed)
     score, started = Score(), time.perf_counter()
-    session = Session(table, means(epsilon, True, len(questions) if declared == -1 else declared), rng)
+    session = Session(table, funds(epsilon, True, len(questions) if declared == -1 else declared), rng)
     score.mode = session.policy.mode
     every = max(1, len(questions) // LOOKED_AT)
     spent = time.perf_counter() - started
@@ -143,7 +143,7 @@ def adversary(table: World, pool: list[Question], epsilon: float, seed: int) -> 
     """The policy against an analyst who knows the truth: see :func:`attacked`."""
     rng = np.random.default_rng(10_000 + seed)
     started = time.perf_counter()
-    session = Session(table, means(epsilon, True, ADVERSARY), rng)
+    session = Session(table, funds(epsilon, True, ADVERSARY), rng)
     score = Score(mode=session.policy.mode)
 
     def answer(question: Question) -> FloatArray:

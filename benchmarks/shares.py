@@ -122,7 +122,7 @@ class Counting(Ours):
             due = self.session.apply(query, due, self._noisy(exact, due.purchase.added))
         assert isinstance(due, Answer)
         self.session.record(query, due)
-        return query.told(np.array(self.session.values(query, due.units), dtype=np.float64))
+        return query.ordered(np.array(self.session.values(query, due.units), dtype=np.float64))
 
 
 class Alone:

@@ -188,7 +188,7 @@ class Ours:
         assert found is not None
         self.session.record(query, due)
         values = np.array([math.nan if v is None else v for v in self.session.values(query, due.units)])
-        return query.told(values), query.told(found.lows), query.told(found.highs)
+        return query.ordered(values), query.ordered(found.lows), query.ordered(found.highs)
 
 
 class Alone:

@@ -143,13 +143,13 @@ def answer_entry(
     previous_hash: str,
     measurement: str | None = None,
     tested: Sequence[int] | None = None,
-    wish: Mapping[str, float] | None = None,
+    target: Mapping[str, float] | None = None,
     asked: bytes | None = None,
 ) -> Sealed:
     """The record of one answer; ``query`` and ``asked``, the words of the question, are in canonical bytes already.
 
     A single number stands as ``value``, several as ``values``, and null for none. ``measurement`` is the hash of the
-    record of what was measured for it, ``tested`` are the counts that a test found near enough, ``wish`` the accuracy
+    record of what was measured for it, ``tested`` are the counts that a test found near enough, ``target`` the accuracy
     that was asked for.
     """
     return _seal(
@@ -166,7 +166,7 @@ def answer_entry(
             b"" if tested is None else b',"tested":[%b]' % b",".join(b"%d" % count for count in tested),
             b',"unverified":true' if unverified else b"",
             _values(values),
-            b"" if wish is None else b',"wish":' + canonical(dict(wish)),
+            b"" if target is None else b',"wish":' + canonical(dict(target)),
         ),
         asked,
     )

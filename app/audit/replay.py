@@ -54,9 +54,9 @@ from app.curator.mechanisms.protocol import (
     Measure,
     Measured,
     SessionMechanism,
+    Target,
     Test,
     Units,
-    Wish,
 )
 from app.curator.mechanisms.serving import mechanism_of
 from app.curator.opening import Header, Opening
@@ -503,7 +503,7 @@ class Replaying:
                 previous_hash=self.head,
                 measurement=record.get("measurement"),
                 tested=tested,
-                wish=record.get("wish"),
+                target=record.get("wish"),
                 asked=asked,
             )
         return sealed, query, NOTHING
@@ -572,14 +572,14 @@ class Replaying:
             raise _Broken("the value does not lie on the answer grid", sequence)
         tested = record.get("tested")
         try:
-            wish = _wish(record.get("wish"))
+            target = _target(record.get("wish"))
             # What was recorded was decided with numbers whose last digits may have been others.
-            leaning = 0.0
+            slack = 0.0
             if measured is not None or tested is not None:
-                leaning = _NEAR
+                slack = _NEAR
             elif source == "estimate":
-                leaning = -_NEAR
-            due = session.consider(query, unverified=unverified, wish=wish, leaning=leaning)
+                slack = -_NEAR
+            due = session.consider(query, unverified=unverified, target=target, slack=slack)
         except CuratorError as error:
             raise _Broken(f"no answer was due: {error.code}", sequence) from None
         unit = session.real(1)
@@ -590,7 +590,7 @@ class Replaying:
             due = self._tested_answer(session, query, due, measured, tested_of, sequence)
             if source != due.source:
                 raise _Broken("the answer claims a source that it cannot have", sequence)
-            _check_near(session, query, units, due, wish, sequence)
+            _check_near(session, query, units, due, target, sequence)
             answer = replace(due, units=units)
             self._check_bound(session, query, answer, bound, sequence)
             session.record(query, replace(answer, error_bound=bound))
@@ -619,7 +619,7 @@ class Replaying:
             if measured is None:
                 raise _Broken("the answer lacks a measurement, or has one that was not due", sequence)
             answer = self._measured_answer(session, query, due, measured, sequence)
-            _check_near(session, query, units, answer, wish, sequence)
+            _check_near(session, query, units, answer, target, sequence)
             if bound is not None:
                 raise _Broken("the error bound is missing or too much", sequence)
             session.record(query, replace(answer, units=units))
@@ -629,7 +629,7 @@ class Replaying:
         elif measured is not None:
             raise _Broken("the answer has a measurement that was not due", sequence)
         elif due.source == "estimate" == source:
-            _check_near(session, query, units, due, wish, sequence)
+            _check_near(session, query, units, due, target, sequence)
             if due.error_bound is not None:
                 self._check_bound(session, query, replace(due, units=units), bound, sequence)
                 due = replace(due, error_bound=bound)
@@ -835,7 +835,7 @@ def _tested(told: Any) -> list[int] | None:
     return told
 
 
-def _wish(told: Any) -> Wish:
+def _target(told: Any) -> Target:
     """The accuracy that an entry says was asked for.
 
     Raises:
@@ -850,15 +850,15 @@ def _wish(told: Any) -> Wish:
         raise InvalidRequest("no such accuracy can be asked for")
     if (within is not None and not 0 < within < math.inf) or (confidence is not None and not 0 < confidence < 1):
         raise InvalidRequest("no such accuracy can be asked for")
-    return Wish(within, confidence, adaptive is True)
+    return Target(within, confidence, adaptive is True)
 
 
-def _check_near(session: Session, query: Query, units: Units, answer: Answer, wish: Wish, sequence: int) -> None:
+def _check_near(session: Session, query: Query, units: Units, answer: Answer, target: Target, sequence: int) -> None:
     """Hold recorded values against those that follow, to a small part of their standard error.
 
     A fit is found to a tolerance, and its last digits differ between machines.
     """
-    known = session.accuracy(query, answer, wish)
+    known = session.accuracy(query, answer, target)
     assert known is not None
     if not np.array_equal(units == NO_VALUE, answer.units == NO_VALUE):
         raise _Broken("there is a value where none follows, or none where one does", sequence)

@@ -49,7 +49,7 @@ class Certificate:
         if any(attribute not in places for attribute in question.attributes):
             return False
         return all(
-            self.marginal.partition(places[attribute]).refines(question.told(k))
+            self.marginal.partition(places[attribute]).refines(question.partition(k))
             for k, attribute in enumerate(question.attributes)
         )
 
@@ -70,7 +70,7 @@ class Certificate:
             merged = self.marginal.cells // math.prod(self._on(question)[0].shape) * question.merged
             for k, attribute in enumerate(question.attributes):
                 own = self.marginal.partition(self.marginal.attributes.index(attribute))
-                merged *= int(question.told(k).over(own).counts.max())
+                merged *= int(question.partition(k).over(own).counts.max())
             return min(self._apart(0.0, 1.0, total), merged * self.each)
         counts, partitions = self._on(question)
         weights = np.abs(question.on(partitions))

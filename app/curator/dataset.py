@@ -13,7 +13,7 @@ from app.constructions.base import PublicFacts
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import BipartiteSpec, GraphSpec, Spec, TableSpec, parse_spec, written
 from app.measurements.noise import Law
-from app.measurements.pricing import Apart, apart_of
+from app.measurements.pricing import Adjacency, adjacency_of
 from app.measurements.record import Purchase
 from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts, Budget, amount
@@ -111,14 +111,14 @@ class PublicDataset:
     @property
     def gamma(self) -> int:
         """By how much the counts of a table's cells move between neighbours, all together."""
-        return self.apart.gamma
+        return self.adjacency.gamma
 
     @cached_property
-    def apart(self) -> Apart:
+    def adjacency(self) -> Adjacency:
         """How far neighbours are apart."""
         space, unit = self.space, getattr(self.spec, "unit", None)
         side = getattr(unit, "side", None)
-        return apart_of(space.data_bits, space.unit, space.largest, signed=space.signed, side=side)
+        return adjacency_of(space.data_bits, space.unit, space.largest, signed=space.signed, side=side)
 
     def purchase(self, strategy: S, noise: Law) -> Purchase[S]:
         """A measurement to be made, at its price.
@@ -126,7 +126,7 @@ class PublicDataset:
         Raises:
             PrivacyError: when that is infinite at the ledger's order.
         """
-        return Purchase.at(strategy, noise, self.apart, self.budget.order)
+        return Purchase.at(strategy, noise, self.adjacency, self.budget.order)
 
     @cached_property
     def facts(self) -> PublicFacts:

@@ -81,7 +81,7 @@ def _of_graphs(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPl
 def _of_tables(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPlan) -> dict[str, float]:
     mechanism, workload = request.mechanism, plan.workload
     assert not isinstance(workload, Cuts)
-    questions, apart = workload.questions, workload.apart
+    questions, apart = workload.questions, workload.marginal_of
     cells = math.prod(apart.shape)
     # What is known of a question follows from all sets of its attributes.
     found = {

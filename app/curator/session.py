@@ -28,8 +28,8 @@ from app.curator.mechanisms.protocol import (
     Measured,
     Pinning,
     State,
+    Target,
     Units,
-    Wish,
 )
 from app.curator.mechanisms.serving import mechanism_of
 from app.curator.opening import Opening
@@ -161,7 +161,7 @@ class Session:
         return np.array([NO_VALUE if v is None else round(math.ldexp(v, bits)) for v in values], np.int64)
 
     def consider(
-        self, query: Query, *, unverified: bool = False, wish: Wish = NO_WISH, leaning: float = 0.0
+        self, query: Query, *, unverified: bool = False, target: Target = NO_WISH, slack: float = 0.0
     ) -> Answer | Due:
         """The answer where the public state has one, else the test or measurement that must be made.
 
@@ -186,7 +186,7 @@ class Session:
                 raise InvalidRequest(f"{mechanism.instead}: leave unverified out")
             return Answer(mechanism.own(self.state, query), "hypothesis", None, unverified=True)
         given = self._given.get(query.digest)
-        again = None if given is None else mechanism.again(self.state, query, *given, wish)
+        again = None if given is None else mechanism.again(self.state, query, *given, target)
         if again is not None:
             return again
         if self.queries_left == 0:
@@ -194,17 +194,17 @@ class Session:
                 "all queries of the plan have been asked: open another session, or ask with unverified",
                 max_queries=self.plan.max_queries,
             )
-        return mechanism.decide(self.state, query, wish, leaning)
+        return mechanism.decide(self.state, query, target, slack)
 
     def apply(self, query: Query, due: Due, units: Units | None) -> Answer:
         """The answer that a round makes, which is then to be recorded: of what was released, or of a miss."""
         return self._answering.apply(self.state, query, due, units)
 
-    def accuracy(self, query: Query, answer: Answer, wish: Wish = NO_WISH) -> Estimates | None:
+    def accuracy(self, query: Query, answer: Answer, target: Target = NO_WISH) -> Estimates | None:
         """How well an answer's values are known; None where nothing is known of that."""
         if answer.accuracy is not None or answer.unverified:
             return answer.accuracy
-        return self._answering.show(self.state, query, answer.units, wish)
+        return self._answering.show(self.state, query, answer.units, target)
 
     def working_bytes(self, query: Query) -> int:
         """The most bytes that deciding on a query and learning from it take beside the state."""

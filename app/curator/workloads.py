@@ -84,11 +84,11 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
             if found.chosen is None and isinstance(question, Sum | Cells):
                 questions.append(question)
             else:
-                questions.append(Cells(question.apart(space.shape)))
+                questions.append(Cells(question.marginal_of(space.shape)))
         except CuratorError as error:
             raise InvalidRequest(f"workload.queries.{number}: {error.detail}") from None
     if all(isinstance(question, Cells) for question in questions):
-        return Marginals(tuple(question.apart(space.shape) for question in questions))
+        return Marginals(tuple(question.marginal_of(space.shape) for question in questions))
     return Sums(tuple(questions))
 
 

@@ -44,25 +44,25 @@ def rounded_up(value: float, least: float = LEAST_SCALE) -> Decimal:
     return _UP.create_decimal_from_float(max(value, least) * (1 + SLACK))
 
 
-def laplace_cost(scale: float, order: float, moved: int = 1) -> float:
+def laplace_cost(scale: float, order: float, sensitivity: int = 1) -> float:
     """The Renyi divergence of an order between discrete Laplace noise on whole counts and itself moved by some."""
     rate = 1 / scale
     step = -(2 * order - 1) * rate
-    far = math.exp(step * moved)
-    if moved > 1:
-        far += math.expm1(-rate) * math.exp(step) * math.expm1(step * (moved - 1)) / -math.expm1(step)
-    return moved * rate + (math.log1p(far) - math.log1p(math.exp(-rate))) / (order - 1)
+    far = math.exp(step * sensitivity)
+    if sensitivity > 1:
+        far += math.expm1(-rate) * math.exp(step) * math.expm1(step * (sensitivity - 1)) / -math.expm1(step)
+    return sensitivity * rate + (math.log1p(far) - math.log1p(math.exp(-rate))) / (order - 1)
 
 
 def least_noise(
-    share: float, order: float, moved: Sequence[int], squared: float, most: float, *, pure: bool
+    share: float, order: float, sensitivity: Sequence[int], squared: float, most: float, *, pure: bool
 ) -> tuple[NoiseKind, Decimal] | None:
     """The noise of least variance that a share pays for: its law and its scale; None where that is none to speak of.
 
     Args:
         share: what is paid, of epsilon where noise must be pure, else at the Renyi order.
         order: of the ledger.
-        moved: by how much neighbours differ in each part of what is measured, in the L1 norm.
+        sensitivity: by how much neighbours differ in each part of what is measured, in the L1 norm.
         squared: the square of how much all of it moves in the L2 norm.
         most: greatest scale.
         pure: whether noise must be pure.
@@ -71,7 +71,7 @@ def least_noise(
         return None
     most = min(most, _GREATEST_UNITS)
     if pure:
-        scale = max(sum(moved) / share, LEAST_SCALE)
+        scale = max(sum(sensitivity) / share, LEAST_SCALE)
         return None if scale > most else ("laplace", rounded_up(scale))
     if order * squared / (2 * share) > most**2:
         return None
@@ -79,12 +79,12 @@ def least_noise(
     same = sigma / math.sqrt(2)
 
     def cost(scale: float) -> float:
-        return sum(laplace_cost(scale, order, by) for by in moved)
+        return sum(laplace_cost(scale, order, by) for by in sensitivity)
 
     # Only of little noise can it be the better; of much its cost is lost in the rounding of what it is made of.
-    if 0.05 < same < 100 * order * sum(moved) and cost(same) < share:
+    if 0.05 < same < 100 * order * sum(sensitivity) and cost(same) < share:
         # Of little noise the cost is about the sum of what moves over the scale.
-        low, high = math.log(min(same * math.exp(-6.0), sum(moved) / (2 * share))), math.log(same)
+        low, high = math.log(min(same * math.exp(-6.0), sum(sensitivity) / (2 * share))), math.log(same)
         scale = math.exp(brentq(lambda x: cost(math.exp(x)) - share, low, high, xtol=1e-12))
         return "laplace", rounded_up(max(scale, LEAST_SCALE))
     return "gaussian", rounded_up(max(sigma, LEAST_SCALE))

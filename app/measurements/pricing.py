@@ -16,11 +16,11 @@ Events = tuple[tuple[PrivacyEvent, int], ...]
 
 
 @dataclass(frozen=True)
-class Apart:
+class Adjacency:
     """How far neighbouring data sets are apart: ``cells * moved`` in L1, which is gamma.
 
     Attributes:
-        moved: how far a cell moves at most, in units of the data's grid.
+        sensitivity: how far a cell moves at most, in units of the data's grid.
         cells: that so many cells moved so far would be gamma. Where they are several, all cells that move are edges of
             one node.
         bits: data are whole units of 2^-bits.
@@ -28,7 +28,7 @@ class Apart:
         side: of the nodes that are the unit of privacy; None where the unit is no node.
     """
 
-    moved: int
+    sensitivity: int
     cells: int = 1
     bits: int = 0
     binary: bool = False
@@ -37,10 +37,12 @@ class Apart:
     @property
     def gamma(self) -> int:
         """In units of the data's grid."""
-        return self.moved * self.cells
+        return self.sensitivity * self.cells
 
 
-def apart_of(bits: int, unit: Fraction, largest: Fraction | None, *, signed: bool, side: str | None = None) -> Apart:
+def adjacency_of(
+    bits: int, unit: Fraction, largest: Fraction | None, *, signed: bool, side: str | None = None
+) -> Adjacency:
     """How far neighbours are apart.
 
     Args:
@@ -57,7 +59,7 @@ def apart_of(bits: int, unit: Fraction, largest: Fraction | None, *, signed: boo
     # cells' (which are edges of one node: no other data have a gamma above their entries). Else one cell's.
     cells = int(unit / largest) if not signed and largest is not None and unit % largest == 0 else 1
     binary = not signed and bits == 0 and largest == 1 and unit == cells
-    return Apart(gamma.numerator // cells, cells, bits, binary, side)
+    return Adjacency(gamma.numerator // cells, cells, bits, binary, side)
 
 
 def answer(noise: Law, absolute: int, squared: int) -> PrivacyEvent:

@@ -13,7 +13,7 @@ import numpy as np
 
 from app.measurements import strategies
 from app.measurements.noise import Law, Noise, read_noise
-from app.measurements.pricing import Apart, price_of
+from app.measurements.pricing import Adjacency, price_of
 from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts
@@ -90,13 +90,13 @@ class Purchase(_Noisy[S]):
     price: Amounts
 
     @classmethod
-    def at(cls, strategy: T, noise: Law, apart: Apart, order: Decimal) -> Purchase[T]:
+    def at(cls, strategy: T, noise: Law, adjacency: Adjacency, order: Decimal) -> Purchase[T]:
         """The purchase at its price, where neighbours are so far apart, in a ledger of this order.
 
         Raises:
             PrivacyError: when that is infinite at this order.
         """
-        return Purchase(strategy, noise, price_of(strategy.events(noise, apart), order))
+        return Purchase(strategy, noise, price_of(strategy.events(noise, adjacency), order))
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ _TOLD = 1e-10
 
 
 @dataclass(frozen=True)
-class Moved:
+class Sensitivity:
     """The sensitivity of values to one record: the sum of the changes, and the sum of their squares."""
 
     absolute: int
@@ -52,7 +52,7 @@ def centred(array: Array) -> Array:
     return array
 
 
-def moved_by_contrasts(marginal: Marginal) -> Moved:
+def contrast_sensitivity(marginal: Marginal) -> Sensitivity:
     """The sensitivity of the contrasts of a marginal to one record.
 
     Along an axis of n cells a record adds n - 1 to its own cell and takes 1 from each of the n - 1 others: 2(n - 1) in
@@ -60,7 +60,7 @@ def moved_by_contrasts(marginal: Marginal) -> Moved:
     and so are the sums over all cells. (docs/privacy.md, 9.5)
     """
     shape = marginal.shape
-    return Moved(math.prod(2 * (n - 1) for n in shape), math.prod(n * (n - 1) for n in shape))
+    return Sensitivity(math.prod(2 * (n - 1) for n in shape), math.prod(n * (n - 1) for n in shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,14 +128,14 @@ class Rows:
         return csr_array((self.weights, self.columns, self.starts), shape=(self.count, self.cells))
 
     @lazy
-    def moved(self) -> Moved:
+    def sensitivity(self) -> Sensitivity:
         """The sensitivity of the rows' sums to one record: the largest sum of a column's absolute weights, and the
         largest sum of its squares, each over all columns. (docs/privacy.md, 9.5)
         """
         absolute, squared = np.zeros(self.cells, np.int64), np.zeros(self.cells, np.int64)
         np.add.at(absolute, self.columns, np.abs(self.weights))
         np.add.at(squared, self.columns, self.weights**2)
-        return Moved(int(absolute.max()), int(squared.max()))
+        return Sensitivity(int(absolute.max()), int(squared.max()))
 
     @property
     def _gram(self) -> FloatArray:

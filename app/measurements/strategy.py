@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, ClassVar, Self
 
 from app.measurements.noise import Law
-from app.measurements.pricing import Apart, Events
+from app.measurements.pricing import Adjacency, Events
 from app.spaces.questions import Question
 from app.spaces.space import Space
 from app.spaces.tensor import IntArray, PrivateTensor
@@ -51,7 +51,7 @@ class Strategy(ABC):
         return (strategy.exact(space, data) for strategy in strategies)
 
     @abstractmethod
-    def events(self, noise: Law, apart: Apart) -> Events:
+    def events(self, noise: Law, adjacency: Adjacency) -> Events:
         """The events that it costs budget by where each value is released with noise of its own, and neighbours are so
         far apart.
 

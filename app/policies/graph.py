@@ -59,7 +59,7 @@ GraphMode = Literal["degrees", "edges", "sums", "laplace"]
 
 
 @dataclass(frozen=True)
-class GraphMeans:
+class GraphFunds:
     """The budget that a session may pay from.
 
     Attributes:
@@ -137,12 +137,12 @@ class GraphPolicy:
     Args:
         kind: of the cells.
         shape: rows and columns.
-        means: what may be paid.
+        funds: what may be paid.
         learnt: before the first question.
     """
 
-    def __init__(self, kind: CellKind, shape: tuple[int, int], means: GraphMeans, learnt: Learnt) -> None:
-        self._means = means
+    def __init__(self, kind: CellKind, shape: tuple[int, int], funds: GraphFunds, learnt: Learnt) -> None:
+        self._funds = funds
         self.edges = _edges(kind, learnt)
         known = learnt.degrees + ([] if self.edges is None else [self.edges.sums])
         self.posterior = CutPosterior(expectation(kind, shape, known))
@@ -170,7 +170,7 @@ class GraphPolicy:
     @property
     def questions(self) -> int:
         """How many there are taken to be."""
-        declared = self._means.questions
+        declared = self._funds.questions
         return 2 * self._asked + _UNDECLARED if declared is None else max(declared, self._asked + 1)
 
     def working_bytes(self, places: int) -> int:
@@ -181,7 +181,7 @@ class GraphPolicy:
 
     def part(self) -> float:
         """The part of what is left that the next question may take."""
-        if self._means.mode == "laplace":
+        if self._funds.mode == "laplace":
             return 1 / (self.questions - self._asked)
         first, count = self._asked + EARLY + FEW / self.questions, self.questions - self._asked
         if count > _SUMMED:
@@ -195,12 +195,12 @@ class GraphPolicy:
         value, deviation = self._mixed(question, self.posterior.known(question))
         return Prediction(_cut(value, question.bounds), deviation)
 
-    def worth(self, question: CutQuestion, prediction: Prediction, variance: float, leaning: float = 0.0) -> bool:
+    def worth(self, question: CutQuestion, prediction: Prediction, variance: float, slack: float = 0.0) -> bool:
         """Whether a question is to be paid for, where its share buys noise of a variance.
 
-        ``leaning`` is the part by which the prediction is taken to be worse than it is.
+        ``slack`` is the part by which the prediction is taken to be worse than it is.
         """
-        if self._means.mode in ("edges", "sums"):
+        if self._funds.mode in ("edges", "sums"):
             return False
         low, high = question.bounds
         deviation = math.sqrt(variance)
@@ -209,7 +209,7 @@ class GraphPolicy:
             return False
         if self._asked < FIRST and self.edges is None:
             return True
-        return (1 + leaning) * self.kappa * prediction.standard_error > PAID_FROM * deviation
+        return (1 + slack) * self.kappa * prediction.standard_error > PAID_FROM * deviation
 
     # ------------------------------------------------------------------ what is known
 
@@ -304,8 +304,8 @@ class GraphPolicy:
         if self.edges is None or question.square == 0:
             return known.mean, known.deviation
         value, noise = self.edges.of(question)
-        moved, variance = self._scales.posterior(value - known.mean, known.deviation**2, noise)
-        return known.mean + moved, math.sqrt(variance)
+        sensitivity, variance = self._scales.posterior(value - known.mean, known.deviation**2, noise)
+        return known.mean + sensitivity, math.sqrt(variance)
 
     def _look(self, question: CutQuestion) -> None:
         """Where edges were measured, find by how much cells differ from what is expected, from all questions so far."""
@@ -333,7 +333,7 @@ class GraphPolicy:
 
     def _kept(self, question: CutQuestion, value: float, variance: float) -> bool:
         """Learn from a measured value where that is worth its while; whether it was."""
-        if self._means.mode == "laplace" or self.posterior.is_full:
+        if self._funds.mode == "laplace" or self.posterior.is_full:
             return False
         known = self.posterior.known(question)
         worth = known.deviation**2 > WORTH_KEEPING * variance or self.posterior.kept < KEPT_ANYHOW

@@ -89,7 +89,7 @@ class Kind(ABC, Generic[A]):
         """The most that one record adds to a number that is measured for a query of the kind."""
 
     @abstractmethod
-    def decide(self, left: float, within: float | None, confidence: float, leaning: float) -> Wanted | None:
+    def decide(self, left: float, within: float | None, confidence: float, slack: float) -> Wanted | None:
         """Decide what is bought; None where it is answered free. (:meth:`app.policies.statistics.Statistics.decide`)"""
 
     @abstractmethod
@@ -238,12 +238,12 @@ class Derived(Kind[A]):
     def fewest(self, marginal: Marginal) -> int:
         """How many cells of a marginal the answer of the fewest sums."""
 
-    def decide(self, left: float, within: float | None, confidence: float, leaning: float) -> Wanted | None:
+    def decide(self, left: float, within: float | None, confidence: float, slack: float) -> Wanted | None:
         share = self.policy.share(self.asked.question, left)
         terms = _Terms(self)
         if within is not None:
             return terms.accurate(left, within, confidence)
-        return None if share <= 0 else terms.within(share, 1 + leaning)
+        return None if share <= 0 else terms.within(share, 1 + slack)
 
     def shown(self, confidence: float, adaptive: bool, given: FloatArray | None) -> Estimates:
         known = self.known()
@@ -278,7 +278,7 @@ class _Terms:
     def __init__(self, kind: Derived[A]) -> None:
         self._policy, self._kind = kind.policy, kind
         self._known = known = kind.known()
-        self._marginal = kind.asked.question.apart(self._policy.residuals.sizes)
+        self._marginal = kind.asked.question.marginal_of(self._policy.residuals.sizes)
         # What values are likely to be: how steep the statistic is in each of what it follows from.
         least, most = kind.extent
         count = np.maximum(known.count, 1.0)[:, None]
@@ -303,7 +303,7 @@ class _Terms:
         """The best purchase of a share, and the covariances of counts and moments afterwards."""
         best: tuple[float, Wanted, FloatArray] | None = None
         for strategy in self._kind.strategies(self._marginal):
-            noise = self._policy.noise(share, strategy.moved)
+            noise = self._policy.noise(share, strategy.sensitivity)
             if noise is None:
                 continue
             after = self._kind.after(self._before, strategy, noise.variance)
@@ -313,7 +313,7 @@ class _Terms:
                 best = whole, Wanted(strategy, noise), after
         return None if best is None else best[1:]
 
-    def within(self, share: float, leaning: float) -> Wanted | None:
+    def within(self, share: float, slack: float) -> Wanted | None:
         """Budget first: what the share buys, unless what is known is as good or there are too few records."""
         found = self._best(share)
         if found is None:
@@ -323,7 +323,7 @@ class _Terms:
             return None
         known, both = float(np.mean(self._told(self._before))), float(np.mean(self._told(after)))
         # What is bought would be worth 1/(1/both - 1/known) by itself, as both are averaged by precision.
-        return buy if leaning**2 * (known - both) > both else None
+        return buy if slack**2 * (known - both) > both else None
 
     def accurate(self, left: float, within: float, confidence: float) -> Wanted | None:
         """Accuracy first: the least that is likely to make every interval reach no farther than this to either side.

@@ -42,15 +42,15 @@ class Quantile(Kind[StatisticOfNumbers]):
         # As were its numbers summed.
         return moment_of(query, 1).largest
 
-    def decide(self, left: float, within: float | None, confidence: float, leaning: float) -> Wanted | None:
+    def decide(self, left: float, within: float | None, confidence: float, slack: float) -> Wanted | None:
         share = self.policy.share(self.asked.question, left)
-        return None if share <= 0 else self._decide_ranges(share, 1 + leaning)
+        return None if share <= 0 else self._decide_ranges(share, 1 + slack)
 
     def shown(self, confidence: float, adaptive: bool, given: FloatArray | None) -> Estimates:
         least = self.chosen_quantile(confidence) if adaptive else 0.0
         return self._shown(confidence, least, given)
 
-    def _decide_ranges(self, share: float, leaning: float) -> Wanted | None:
+    def _decide_ranges(self, share: float, slack: float) -> Wanted | None:
         """Counts of ranges where quantiles may lie, each of about as many records as noise hides."""
         noise = self.policy.noise(share)
         if noise is None:
@@ -74,7 +74,7 @@ class Quantile(Kind[StatisticOfNumbers]):
                     worst = max(worst, (stop - start) * records / (2 * _WINDOW))
                     spread = (stop - start) / 2
                     ends.append(_around(within, (start + stop) / 2, spread, deviation / records))
-        if worst * leaning <= _ENOUGH * deviation:
+        if worst * slack <= _ENOUGH * deviation:
             return None
         marginal = self._marginal(self._cut(np.concatenate(ends)))
         return Wanted.of(marginal, noise)

@@ -119,7 +119,7 @@ class Share(Derived[CompiledShare]):
     @lazy
     def _whole(self) -> Marginal:
         """The cells that groups tell apart."""
-        return self.asked.base.question.apart(self.asked.universe)
+        return self.asked.base.question.marginal_of(self.asked.universe)
 
     @property
     def _summed(self) -> FloatArray:

@@ -49,7 +49,7 @@ class Statistics:
         return bool(self._policy.residuals.total.estimable)
 
     def decide(
-        self, asked: CompiledStatistic, left: float, within: float | None, confidence: float, leaning: float = 0.0
+        self, asked: CompiledStatistic, left: float, within: float | None, confidence: float, slack: float = 0.0
     ) -> Wanted | None:
         """Decide what is bought for a statistic; None where it is answered free.
 
@@ -59,14 +59,14 @@ class Statistics:
             within: half the width that intervals may have, in the statistic's unit; then the least is bought that is
                 likely to get there.
             confidence: of that interval.
-            leaning: the part by which what is known is taken to be worse than it is.
+            slack: the part by which what is known is taken to be worse than it is.
 
         Raises:
             OutOfReach: where ``within`` cannot be paid.
         """
         if self._policy.mode == "table":
             return None
-        return self._kind(asked).decide(left, within, confidence, leaning)
+        return self._kind(asked).decide(left, within, confidence, slack)
 
     def shown(
         self, asked: CompiledStatistic, confidence: float, adaptive: bool, given: FloatArray | None = None

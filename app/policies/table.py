@@ -42,7 +42,7 @@ from app.measurements.noise_search import (
 )
 from app.measurements.pieces import Counts
 from app.measurements.record import serving
-from app.measurements.rows import Moved
+from app.measurements.rows import Sensitivity
 from app.measurements.strategies.tables import TableStrategy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Product, Question, Sum
@@ -97,7 +97,7 @@ class OutOfReach(ValueError):
 
 
 @dataclass(frozen=True)
-class Means:
+class Funds:
     """The budget that a session may pay from.
 
     Attributes:
@@ -187,18 +187,18 @@ class Policy:
 
     Args:
         residuals: of the table; they may hold what earlier sessions measured.
-        means: what may be paid.
+        funds: what may be paid.
     """
 
     mode: Mode
 
-    def __init__(self, residuals: Residuals, means: Means) -> None:
-        self.residuals, self.fits, self._means = residuals, LocalFits(residuals), means
+    def __init__(self, residuals: Residuals, funds: Funds) -> None:
+        self.residuals, self.fits, self._funds = residuals, LocalFits(residuals), funds
         self._sizes = residuals.sizes
         self._attributes = tuple(a for a, n in enumerate(self._sizes) if n > 1)
         #: The standard deviation of one Gaussian release of everything, in units of gamma: it is only held against what
         #: grows with gamma alike.
-        self._once = math.sqrt(means.order / (2 * means.renyi))
+        self._once = math.sqrt(funds.order / (2 * funds.renyi))
         self._asked = 0
         self.mode = self._mode()
         self._sets: dict[tuple[int, ...], None] = {}
@@ -214,7 +214,7 @@ class Policy:
     @property
     def pure(self) -> bool:
         """Whether the session is pure-only, and pays in epsilon."""
-        return self._means.pure and self.mode != "lift"
+        return self._funds.pure and self.mode != "lift"
 
     @property
     def kappa(self) -> float:
@@ -222,35 +222,35 @@ class Policy:
         return self._scores.kappa
 
     def _mode(self) -> Mode:
-        means, d = self._means, len(self._attributes)
-        if means.contract:
+        funds, d = self._funds, len(self._attributes)
+        if funds.contract:
             return "contract"
-        if means.whole:
+        if funds.whole:
             return "table"
         questions, cells = self._questions, math.prod(self._sizes)
-        if means.within is not None:
+        if funds.within is not None:
             # The sum of all cells of a table has as much noise as one of so many questions measured each on its own.
             return "table" if d and cells <= min(questions, MOST_CELLS) else "lift"
-        if not means.pure or not d:
+        if not funds.pure or not d:
             return "lift"
         marginals = min(questions, math.comb(d, 2) + math.comb(d, 3)) if d > 1 else questions
-        if cells <= MOST_CELLS and math.sqrt(cells) / (2 * means.epsilon) <= self._once * math.sqrt(marginals):
+        if cells <= MOST_CELLS and math.sqrt(cells) / (2 * funds.epsilon) <= self._once * math.sqrt(marginals):
             return "table"
-        if questions <= (self._once * means.epsilon) ** 2 / 2:
+        if questions <= (self._once * funds.epsilon) ** 2 / 2:
             return "laplace"
         return "lift"
 
     @property
     def _questions(self) -> int:
         """How many there are taken to be."""
-        declared = self._means.questions
+        declared = self._funds.questions
         return 2 * self._asked + _UNDECLARED if declared is None else max(declared, self._asked + 1)
 
     def opening(self) -> list[Wanted]:
         """The purchases when the session opens; what evidence knows as well already is not."""
-        means, d = self._means, len(self._attributes)
-        if means.within is not None and not (means.whole or means.contract):
-            return self._enough(means.within) if self.mode == "table" else []
+        funds, d = self._funds, len(self._attributes)
+        if funds.within is not None and not (funds.whole or funds.contract):
+            return self._enough(funds.within) if self.mode == "table" else []
         if self.mode == "table":
             everything, total = self._marginal(self._attributes), self._marginal(())
             if self.residuals.public_total is not None or not d:
@@ -259,7 +259,7 @@ class Policy:
         if self.mode == "laplace" or not d:
             return []
         part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
-        found = [(self._starting((a,)), part * means.renyi / d) for a in self._attributes]
+        found = [(self._starting((a,)), part * funds.renyi / d) for a in self._attributes]
         pairs: list[Marginal] = []
         if self.mode == "lift" and 0 < math.comb(d, 2) <= min(self._questions, MOST_PAIRS):
             bins = {a: _bins(self._start(a)) for a in self._attributes}
@@ -271,11 +271,11 @@ class Policy:
             # Within the bins of two-way marginals one-way ones alone tell values apart.
             binned = [a for a in self._attributes if self._start(a).cells > MOST_BINS]
             found = [
-                (one, ONE_WAYS_PART * means.renyi / len(binned) if one.attributes[0] in binned else share)
+                (one, ONE_WAYS_PART * funds.renyi / len(binned) if one.attributes[0] in binned else share)
                 for one, share in found
             ]
             part = TWO_WAYS_PART if self._questions < MANY * len(pairs) else MANY_PART
-            found += [(pair, part * means.renyi / len(pairs)) for pair in pairs]
+            found += [(pair, part * funds.renyi / len(pairs)) for pair in pairs]
         bought = []
         for marginal, share in found:
             noise = self.noise(share)
@@ -294,18 +294,18 @@ class Policy:
         Raises:
             OutOfReach: when that cannot be paid.
         """
-        everything, confidence = self._marginal(self._attributes), self._means.confidence
+        everything, confidence = self._marginal(self._attributes), self._funds.confidence
 
         def meets(noise: Noise) -> bool:
             # The sum of all cells reaches farthest.
             return reach([Term.of(noise, np.ones(1), repeated=everything.cells)], confidence) <= within
 
         guess = squared(within / normal_quantile(confidence)) / everything.cells
-        buy = self._cheapest(TableStrategy.of(everything), meets, guess, self._means.renyi)
+        buy = self._cheapest(TableStrategy.of(everything), meets, guess, self._funds.renyi)
         known = self.residuals.unbiased(Cells(everything))
         if known.estimable.all() and float(known.variances.max()) <= buy.noise.variance:
             return []
-        return [self._paid_for(buy, self._means.renyi)]
+        return [self._paid_for(buy, self._funds.renyi)]
 
     def _cheapest(self, strategy: TableStrategy, meets: Callable[[Noise], bool], guess: float, left: float) -> Wanted:
         """The largest noise that meets what is wished, by the law that costs less.
@@ -321,8 +321,8 @@ class Policy:
         """
         about: dict[NoiseKind, float] = {} if self.pure else {"gaussian": math.sqrt(guess)}
         about["laplace"] = math.sqrt(guess / 2)
-        most = GREATEST_SCALE * max(moved.absolute for moved in strategy.moved)
-        noise = cheapest_noise(about, meets, lambda noise: self.price(noise, strategy.moved), most=most)
+        most = GREATEST_SCALE * max(sensitivity.absolute for sensitivity in strategy.sensitivity)
+        noise = cheapest_noise(about, meets, lambda noise: self.price(noise, strategy.sensitivity), most=most)
         if noise is None:
             raise OutOfReach(math.inf, left)
         return Wanted(strategy, noise)
@@ -333,7 +333,7 @@ class Policy:
         Raises:
             OutOfReach: when there is not.
         """
-        price = self.price(buy.noise, buy.strategy.moved)
+        price = self.price(buy.noise, buy.strategy.sensitivity)
         if price * (1 + SLACK) > left:
             raise OutOfReach(price, left)
         return buy
@@ -345,19 +345,19 @@ class Policy:
         They follow from what the opening buys, or else are those of noise that all questions share the budget for. Of
         many attributes some stand for all. None where there are no attributes to condition on.
         """
-        means = self._means
-        if means.within is not None:
-            wished = means.within / normal_quantile(means.confidence)
+        funds = self._funds
+        if funds.within is not None:
+            wished = funds.within / normal_quantile(funds.confidence)
             return wished, wished
         if self.mode == "laplace":
-            alone = math.sqrt(2) * means.gamma * self._questions / means.epsilon
+            alone = math.sqrt(2) * funds.gamma * self._questions / funds.epsilon
             return alone, alone
         if not self._attributes:
             return None
         sampled = self._attributes[:: len(self._attributes) // (_SAMPLED + 1) + 1]
         planned, spent = self._planned(self.opening(), frozenset(sampled))
-        left = means.renyi - spent if self.mode != "table" else 0.0
-        shared = means.gamma * math.sqrt(means.order * self._questions / (2 * left)) if left > 0 else math.inf
+        left = funds.renyi - spent if self.mode != "table" else 0.0
+        shared = funds.gamma * math.sqrt(funds.order * self._questions / (2 * left)) if left > 0 else math.inf
 
         def of(attributes: tuple[int, ...]) -> float:
             starts = {a: self._start(a) for a in attributes}
@@ -389,11 +389,11 @@ class Policy:
     def _part(self, marginal: Marginal, part: float) -> Wanted:
         """The noise that a part of the whole budget buys."""
         if self.pure:
-            scale = rounded_up(self._means.gamma / (part * self._means.epsilon))
+            scale = rounded_up(self._funds.gamma / (part * self._funds.epsilon))
             return Wanted.of(marginal, Noise("laplace", scale, 0))
-        noise = self.noise(part * self._means.renyi)
+        noise = self.noise(part * self._funds.renyi)
         if noise is None:
-            raise OutOfReach(math.inf, self._means.renyi)
+            raise OutOfReach(math.inf, self._funds.renyi)
         return Wanted.of(marginal, noise)
 
     def decide(
@@ -402,7 +402,7 @@ class Policy:
         left: float,
         within: float | None = None,
         confidence: float = 0.95,
-        leaning: float = 0.0,
+        slack: float = 0.0,
         adaptive: bool = False,
     ) -> tuple[Prediction, Wanted | None]:
         """The prediction of a question, and what is bought for it; None where it is answered free.
@@ -412,7 +412,7 @@ class Policy:
             left: what is left of the session's share, in its currency.
             within: half the width that its unbiased interval may have; then the least is bought that gets there.
             confidence: of that interval.
-            leaning: the part by which the prediction is taken to be worse than it is.
+            slack: the part by which the prediction is taken to be worse than it is.
             adaptive: whether that interval must hold for a question that was chosen by what was released.
 
         Raises:
@@ -426,9 +426,9 @@ class Policy:
             return prediction, None
         if self.mode == "laplace":
             return prediction, self._alone(question, left)
-        buy = self._share(question, left, prediction, 1 + leaning)
+        buy = self._share(question, left, prediction, 1 + slack)
         if buy is None and not self.residuals.total.estimable:
-            raise OutOfReach(self._means.renyi, left)
+            raise OutOfReach(self._funds.renyi, left)
         return prediction, buy
 
     def share(self, question: Question, left: float) -> float:
@@ -485,7 +485,7 @@ class Policy:
         unbiased = self.residuals.unbiased(question)
         model = normal_quantile(confidence)
         if adaptive:
-            missed = of_looks(1 - confidence, self._bought[question.apart(self._sizes)])
+            missed = of_looks(1 - confidence, self._bought[question.marginal_of(self._sizes)])
             fresh = () if bought is None else bought.counts
             unbiased, reaches = self._chosen(question, unbiased, fresh, missed)
             model = max(model, self.chosen_quantile(question.attributes, missed, also=question.cells))
@@ -623,7 +623,7 @@ class Policy:
 
     # What is bought.
 
-    def _share(self, question: Question, left: float, prediction: Prediction, leaning: float) -> Wanted | None:
+    def _share(self, question: Question, left: float, prediction: Prediction, slack: float) -> Wanted | None:
         """Budget first: the question's share of what is left, unless the prediction is as good."""
         if left <= 0:
             return None
@@ -632,17 +632,17 @@ class Policy:
         noise = self.noise(share)
         if noise is None:
             return None
-        marginal = self._whole_of(question) if whole and not question.shape else question.apart(self._sizes)
+        marginal = self._whole_of(question) if whole and not question.shape else question.marginal_of(self._sizes)
         wanted = self._best(question, Wanted.of(marginal, noise), share)
         known = prediction.standard_error > 0 or self.residuals.total.estimable
-        if known and leaning * self.kappa * prediction.standard_error <= self._error(question, wanted):
+        if known and slack * self.kappa * prediction.standard_error <= self._error(question, wanted):
             return None
         return wanted
 
     def _best(self, question: Question, plain: Wanted, share: float) -> Wanted:
         """Of a question's own marginal and the strategies that serve it besides, with the noise that its share pays
         for, the one after which all answers together are known best: they would be off by the least in squares."""
-        others = ((strategy, self.noise(share, strategy.moved)) for strategy in serving(question))
+        others = ((strategy, self.noise(share, strategy.sensitivity)) for strategy in serving(question))
         wanted = [plain, *(Wanted(strategy, noise) for strategy, noise in others if noise is not None)]
         if len(wanted) == 1:
             return plain
@@ -708,14 +708,14 @@ class Policy:
         if left <= 0:
             return None
         rest = max(self._questions - self._asked, 1)
-        scale = rounded_up(self._means.gamma * rest / left)
+        scale = rounded_up(self._funds.gamma * rest / left)
         if float(scale) > GREATEST_SCALE:
             return None
         noise = Noise("laplace", scale, 0)
         known = self.residuals.unbiased(question)
         if known.estimable.all() and bool((known.variances <= noise.variance).all()):
             return None
-        return self._best(question, Wanted.of(question.apart(self._sizes), noise), left / rest)
+        return self._best(question, Wanted.of(question.marginal_of(self._sizes), noise), left / rest)
 
     def _accurate(
         self, question: Question, left: float, within: float, confidence: float, adaptive: bool
@@ -725,7 +725,7 @@ class Policy:
         if not 0 < within < math.inf:
             raise ValueError("an accuracy is a positive number of counts")
         known = self.residuals.unbiased(question)
-        marginal = question.apart(self._sizes)
+        marginal = question.marginal_of(self._sizes)
         before = self.residuals
         if adaptive:
             missed = of_looks(1 - confidence, self._bought[marginal] + 1)
@@ -755,21 +755,21 @@ class Policy:
             return self._cheapest(strategy, meets, math.exp(guess), left)
 
         found = [enough(strategy) for strategy in (TableStrategy.of(marginal), *serving(question))]
-        return self._paid_for(min(found, key=lambda buy: self.price(buy.noise, buy.strategy.moved)), left)
+        return self._paid_for(min(found, key=lambda buy: self.price(buy.noise, buy.strategy.sensitivity)), left)
 
-    def price(self, noise: Noise, parts: Sequence[Moved] = (Moved(1, 1),)) -> float:
+    def price(self, noise: Noise, parts: Sequence[Sensitivity] = (Sensitivity(1, 1),)) -> float:
         """The cost of noise in the session's currency, to the precision of floats.
 
         Args:
             noise: of each value.
             parts: what one record moves each part of a strategy by at most.
         """
-        means, scale = self._means, float(noise.scale)
+        funds, scale = self._funds, float(noise.scale)
         if self.pure:
-            return means.gamma * sum(part.absolute for part in parts) / scale
+            return funds.gamma * sum(part.absolute for part in parts) / scale
         if noise.kind == "laplace":
-            return sum(laplace_cost(scale, means.order, means.gamma * part.absolute) for part in parts)
-        return means.order * means.gamma**2 * sum(part.squared for part in parts) / (2 * scale**2)
+            return sum(laplace_cost(scale, funds.order, funds.gamma * part.absolute) for part in parts)
+        return funds.order * funds.gamma**2 * sum(part.squared for part in parts) / (2 * scale**2)
 
     def _near(self, question: Question, measurement: Counts, *, values: FloatArray) -> FloatArray:
         """Values no farther from what was measured for the question itself than its noise makes likely."""
@@ -782,7 +782,7 @@ class Policy:
 
     # Kinds of noise.
 
-    def noise(self, share: float, parts: Sequence[Moved] = (Moved(1, 1),)) -> Noise | None:
+    def noise(self, share: float, parts: Sequence[Sensitivity] = (Sensitivity(1, 1),)) -> Noise | None:
         """The noise of least variance that a share pays for, in the session's currency; None where it pays for none to
         speak of.
 
@@ -790,12 +790,12 @@ class Policy:
             share: what is paid.
             parts: what one record moves each part of a strategy by at most.
         """
-        gamma = self._means.gamma
-        moved = [gamma * part.absolute for part in parts]
+        gamma = self._funds.gamma
+        sensitivity = [gamma * part.absolute for part in parts]
         squared = gamma**2 * sum(part.squared for part in parts)
         # Scales may pass the greatest by what a strategy multiplies its counts by.
         most = GREATEST_SCALE * max(part.absolute for part in parts)
-        found = least_noise(share, self._means.order, moved, squared, most, pure=self.pure)
+        found = least_noise(share, self._funds.order, sensitivity, squared, most, pure=self.pure)
         return None if found is None else Noise(found[0], found[1], 0)
 
     def _marginal(self, attributes: tuple[int, ...]) -> Marginal:
@@ -824,7 +824,7 @@ def own(question: Question, measurement: Counts) -> tuple[FloatArray, FloatArray
             axis = marginal.attributes.index(attribute)
             partitions.append(marginal.partition(axis))
         else:
-            partitions.append(question.told(k))
+            partitions.append(question.partition(k))
         shape.append(partitions[-1].cells)
     values = measurement.onto(frozenset(question.attributes))
     variance = measurement.variance * (marginal.cells // values.size)

@@ -108,7 +108,7 @@ class _Single(Family):
     def of(cls, question: Sum, sizes: Sequence[int]) -> _Single:
         """The family of a question, its weights rounded."""
         weights = np.rint(np.ldexp(question.on(question.partitions), BITS)).astype(np.int64)
-        marginal = question.apart(sizes)
+        marginal = question.marginal_of(sizes)
         return cls(marginal, weights.reshape(marginal.shape))
 
     @lazy
@@ -267,7 +267,7 @@ def _attributes(family: Family) -> tuple[int, ...]:
 
 
 def _family(question: Question, sizes: Sequence[int]) -> Family:
-    return _Single.of(question, sizes) if isinstance(question, Sum) else _Whole(question.apart(sizes))
+    return _Single.of(question, sizes) if isinstance(question, Sum) else _Whole(question.marginal_of(sizes))
 
 
 def _units(values: FloatArray) -> IntArray:

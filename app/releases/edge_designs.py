@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from app.measurements.noise import BitFlips, Law, Noise
 from app.measurements.noise_search import LawName, least_affordable
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Purchase
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
@@ -38,12 +38,14 @@ _LEAST_EPSILON = 1e-9
 _WORTH = 0.5
 
 
-def best_noise(edges: Edges, apart: Apart, order: Decimal, share: Decimal, pure: Decimal | None) -> Purchase[Edges]:
+def best_noise(
+    edges: Edges, adjacency: Adjacency, order: Decimal, share: Decimal, pure: Decimal | None
+) -> Purchase[Edges]:
     """The cells with the noise of the least variance that can be paid.
 
     Args:
         edges: the cells.
-        apart: how far neighbours are apart.
+        adjacency: how far neighbours are apart.
         order: of the ledger, its Renyi order.
         share: what may be paid of the Renyi sum.
         pure: what may be paid of the pure sum instead, whatever its price in the other; None where it is not admitted.
@@ -52,20 +54,20 @@ def best_noise(edges: Edges, apart: Apart, order: Decimal, share: Decimal, pure:
         Unaffordable: when no noise that is offered is cheap enough.
     """
     # Of bits Laplace noise tells no less than randomised response of the same epsilon, and varies by twice as much.
-    own: LawName = "flips" if apart.binary else "laplace"
+    own: LawName = "flips" if adjacency.binary else "laplace"
     offers: list[_Offer] = [] if pure is None else [(own, "pure", pure)]
     offers += [(own, "renyi", share), ("gaussian", "renyi", share)]
-    return _least_varied(edges, apart.bits, apart, order, offers)
+    return _least_varied(edges, adjacency.bits, adjacency, order, offers)
 
 
 def beside_degrees(
-    edges: Edges, apart: Apart, order: Decimal, share: Decimal, pure: Decimal | None, part: Fraction
+    edges: Edges, adjacency: Adjacency, order: Decimal, share: Decimal, pure: Decimal | None, part: Fraction
 ) -> tuple[Purchase[Edges], Purchase[Degrees]]:
     """The cells, and their degrees for a part of what may be paid.
 
     Args:
         edges: the cells.
-        apart: how far neighbours are apart.
+        adjacency: how far neighbours are apart.
         order: of the ledger, its Renyi order.
         share: what may be paid of the Renyi sum, where ``pure`` is None.
         pure: what may be paid of the pure sum instead, whatever the price in the other.
@@ -77,13 +79,13 @@ def beside_degrees(
     held = share if pure is None else pure
     first = floor_to(Fraction(held) * part)
     rest = EXACT.subtract(held, first)
-    degrees = degrees_noise(edges, apart, order, first, by_pure=pure is not None)
+    degrees = degrees_noise(edges, adjacency, order, first, by_pure=pure is not None)
     # By the pure sum nothing is paid as part of a Renyi share.
     sums = (rest, None) if pure is None else (_NONE, rest)
-    return best_noise(edges, apart, order, *sums), degrees
+    return best_noise(edges, adjacency, order, *sums), degrees
 
 
-def part_for_degrees(cells: Purchase[Edges], apart: Apart, order: Decimal, *, by_pure: bool) -> Fraction:
+def part_for_degrees(cells: Purchase[Edges], adjacency: Adjacency, order: Decimal, *, by_pure: bool) -> Fraction:
     """The part of a price that is spent on degrees, where the rest is spent on cells, in thousandths.
 
     Cells are always measured too, although degrees alone serve as well where epsilon is small: with nine tenths of it
@@ -96,7 +98,7 @@ def part_for_degrees(cells: Purchase[Edges], apart: Apart, order: Decimal, *, by
 
     Args:
         cells: were everything spent on them.
-        apart: how far neighbours are apart.
+        adjacency: how far neighbours are apart.
         order: of the ledger, its Renyi order.
         by_pure: whether the pure sum pays, or the Renyi sum.
 
@@ -104,7 +106,7 @@ def part_for_degrees(cells: Purchase[Edges], apart: Apart, order: Decimal, *, by
         PrivacyError: when such noise has no price.
     """
     # Of a cell: where neighbours differ in several, noise of cells and of degrees grows alike.
-    unit, noise = math.ldexp(apart.moved, -apart.bits), cells.noise
+    unit, noise = math.ldexp(adjacency.sensitivity, -adjacency.bits), cells.noise
     if isinstance(noise, BitFlips):
         epsilon = math.log(1 / float(noise.probability) - 1)
     else:
@@ -112,8 +114,8 @@ def part_for_degrees(cells: Purchase[Edges], apart: Apart, order: Decimal, *, by
         epsilon = unit * math.sqrt(2 / noise.variance)
     epsilon = max(epsilon, _LEAST_EPSILON)
     part, edges = degrees_share(epsilon), cells.strategy
-    degrees = Purchase.at(Degrees(edges), _laplace(2 * unit / (part * epsilon), apart.bits), apart, order).price
-    others = Purchase.at(edges, _laplace(unit / ((1 - part) * epsilon), apart.bits), apart, order).price
+    degrees = Purchase.at(Degrees(edges), _laplace(2 * unit / (part * epsilon), adjacency.bits), adjacency, order).price
+    others = Purchase.at(edges, _laplace(unit / ((1 - part) * epsilon), adjacency.bits), adjacency, order).price
     one, other = (degrees.pure, others.pure) if by_pure else (degrees.renyi, others.renyi)
     assert one is not None
     assert other is not None
@@ -141,7 +143,9 @@ def _laplace(scale: float, bits: int) -> Noise:
     return Noise("laplace", Decimal(f"{scale:.6g}"), bits)
 
 
-def degrees_noise(edges: Edges, apart: Apart, order: Decimal, held: Decimal, *, by_pure: bool) -> Purchase[Degrees]:
+def degrees_noise(
+    edges: Edges, adjacency: Adjacency, order: Decimal, held: Decimal, *, by_pure: bool
+) -> Purchase[Degrees]:
     """The degrees with the noise of the least variance that they can get for so much of either sum.
 
     Raises:
@@ -149,25 +153,29 @@ def degrees_noise(edges: Edges, apart: Apart, order: Decimal, held: Decimal, *, 
     """
     regime: Regime = "pure" if by_pure else "renyi"
     offers: list[_Offer] = [("laplace", regime, held), ("gaussian", regime, held)]
-    return _least_varied(Degrees(edges), apart.bits, apart, order, offers)
+    return _least_varied(Degrees(edges), adjacency.bits, adjacency, order, offers)
 
 
-def product_noise(products: Products, apart: Apart, order: Decimal, share: Decimal) -> Purchase[Products]:
+def product_noise(products: Products, adjacency: Adjacency, order: Decimal, share: Decimal) -> Purchase[Products]:
     """Products of cells with weights, with the Gaussian noise of the least variance that they can get for a share.
 
     Args:
         products: what is measured; noise and price are the same whatever the weights are.
-        apart: how far neighbours are apart.
+        adjacency: how far neighbours are apart.
         order: of the ledger, its Renyi order.
         share: what may be paid of the Renyi sum.
 
     Raises:
         Unaffordable: when no noise that is offered is cheap enough.
     """
-    return _least_varied(products, apart.bits + products.grid_bits, apart, order, [("gaussian", "renyi", share)])
+    return _least_varied(
+        products, adjacency.bits + products.grid_bits, adjacency, order, [("gaussian", "renyi", share)]
+    )
 
 
-def _least_varied(strategy: S, bits: int, apart: Apart, order: Decimal, offers: Iterable[_Offer]) -> Purchase[S]:
+def _least_varied(
+    strategy: S, bits: int, adjacency: Adjacency, order: Decimal, offers: Iterable[_Offer]
+) -> Purchase[S]:
     """The purchase of the noise that varies least, among the least of each law that is offered.
 
     Raises:
@@ -175,11 +183,11 @@ def _least_varied(strategy: S, bits: int, apart: Apart, order: Decimal, offers: 
     """
 
     def cost(regime: Regime, noise: Law) -> Decimal | None:
-        price = Purchase.at(strategy, noise, apart, order).price
+        price = Purchase.at(strategy, noise, adjacency, order).price
         return price.pure if regime == "pure" else price.renyi
 
     tried = (least_affordable(law, bits, partial(cost, regime), held) for law, regime, held in offers)
     found = [noise for noise in tried if noise is not None]
     if not found:
         raise Unaffordable("so small a share pays for no noise that can be drawn: raise epsilon")
-    return Purchase.at(strategy, min(found, key=lambda noise: noise.variance), apart, order)
+    return Purchase.at(strategy, min(found, key=lambda noise: noise.variance), adjacency, order)

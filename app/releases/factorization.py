@@ -33,9 +33,9 @@ from scipy.sparse import csr_array
 
 from app.keeping import Kept
 from app.measurements.noise import Law, Noise, NoiseKind
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Purchase
-from app.measurements.rows import MOST_ROWS, MOST_WEIGHT_BITS, MOST_WEIGHTS, Moved, Rows, moved_by_contrasts
+from app.measurements.rows import MOST_ROWS, MOST_WEIGHT_BITS, MOST_WEIGHTS, Rows, Sensitivity, contrast_sensitivity
 from app.measurements.strategies.tables import MOST_ROW_CELLS, Part, TableStrategy
 from app.patience import still_wanted
 from app.privacy.errors import PrivacyError
@@ -105,21 +105,21 @@ class Paying:
 
     def purchase(self, strategy: TableStrategy, scale: Decimal) -> Purchase[TableStrategy]:
         """A measurement with noise of this scale, and its price."""
-        return Purchase.at(strategy, Noise(self.kind, scale, 0), Apart(self.gamma), self.order)
+        return Purchase.at(strategy, Noise(self.kind, scale, 0), Adjacency(self.gamma), self.order)
 
     def paid(self, price: Amounts) -> bool:
         """Whether the share is enough."""
         amount = price.renyi if self.kind == "gaussian" else price.pure
         return amount is not None and amount <= self.share
 
-    def moved(self, strategy: TableStrategy) -> int:
+    def sensitivity(self, strategy: TableStrategy) -> int:
         """The sensitivity that the noise of a strategy has to hide: the squared L2 norm for Gaussian noise, the L1 norm
         for Laplace.
         """
         still_wanted()
         if self.kind == "gaussian":
-            return self.gamma**2 * sum(moved.squared for moved in strategy.moved)
-        return self.gamma * sum(moved.absolute for moved in strategy.moved)
+            return self.gamma**2 * sum(sensitivity.squared for sensitivity in strategy.sensitivity)
+        return self.gamma * sum(sensitivity.absolute for sensitivity in strategy.sensitivity)
 
     def fitted(
         self, strategies: Sequence[TableStrategy], scales: Sequence[float]
@@ -134,11 +134,11 @@ class Paying:
         """
         ratios = [Fraction(_RATIO.create_decimal_from_float(scale)) for scale in scales]
         if self.kind == "gaussian":
-            each = [Fraction(self.moved(s)) / ratio**2 for s, ratio in zip(strategies, ratios, strict=True)]
+            each = [Fraction(self.sensitivity(s)) / ratio**2 for s, ratio in zip(strategies, ratios, strict=True)]
             squared = Fraction(self.order) * sum(each) / (2 * Fraction(self.share))
             factor = _EXACT.sqrt(_EXACT.divide(Decimal(squared.numerator), Decimal(squared.denominator)))
         else:
-            each = [Fraction(self.moved(s)) / ratio for s, ratio in zip(strategies, ratios, strict=True)]
+            each = [Fraction(self.sensitivity(s)) / ratio for s, ratio in zip(strategies, ratios, strict=True)]
             whole = sum(each) / Fraction(self.share)
             factor = _EXACT.divide(Decimal(whole.numerator), Decimal(whole.denominator))
         while True:
@@ -173,7 +173,7 @@ class Factorization:
 
 
 def for_marginals(
-    workload: Mapping[Marginal, float], paying: Paying, *, public_total: bool, leaning: float = 1.0
+    workload: Mapping[Marginal, float], paying: Paying, *, public_total: bool, emphasis: float = 1.0
 ) -> Factorization:
     """The best measurements for marginals.
 
@@ -194,7 +194,7 @@ def for_marginals(
             all of them.
         paying: what they are paid with.
         public_total: whether the number of records is public; then it is not measured.
-        leaning: what the precisions of the contrasts of most attributes are multiplied by before all of them are scaled
+        emphasis: multiplies the precisions of the contrasts of most attributes before all of them are scaled
             to the share: a fit knows more of these than what was measured of them, and less is better.
 
     Raises:
@@ -202,7 +202,7 @@ def for_marginals(
             ``MOST_CELLS`` cells, no attribute, or an attribute in different cells (then :func:`for_cells` serves).
     """
     _check(workload)
-    candidates = {"contrasts": _contrasts(workload, paying, public_total, leaning)}
+    candidates = {"contrasts": _contrasts(workload, paying, public_total, emphasis)}
     if paying.kind == "laplace":
         candidates["marginals"] = _themselves(workload, paying)
         maximal = [m for m in workload if not any(m is not o and m in _parts(o) for o in workload)]
@@ -259,7 +259,7 @@ def _seen(part: Marginal) -> float:
 
 
 def _contrasts(
-    workload: Mapping[Marginal, float], paying: Paying, public_total: bool, leaning: float
+    workload: Mapping[Marginal, float], paying: Paying, public_total: bool, emphasis: float
 ) -> tuple[Purchase[TableStrategy], ...]:
     worth: dict[Marginal, float] = {}
     for marginal, weight in workload.items():
@@ -271,14 +271,14 @@ def _contrasts(
     strategies, scales = [], []
     most = max(len(part.attributes) for part in parts)
     for part in parts:
-        moved = moved_by_contrasts(part) if part.attributes else Moved(1, 1)
+        sensitivity = contrast_sensitivity(part) if part.attributes else Sensitivity(1, 1)
         strategies.append(TableStrategy((Part(part, residual=bool(part.attributes)),)))
         if paying.kind == "gaussian":
             scales.append(part.cells * (_seen(part) / worth[part]) ** 0.25)
         else:
-            scales.append((moved.absolute * part.cells**2 / worth[part]) ** (1 / 3))
+            scales.append((sensitivity.absolute * part.cells**2 / worth[part]) ** (1 / 3))
         if len(part.attributes) == most:
-            scales[-1] /= math.sqrt(leaning)
+            scales[-1] /= math.sqrt(emphasis)
     return paying.fitted(strategies, scales)
 
 

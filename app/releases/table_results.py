@@ -183,7 +183,7 @@ class Table:
     @classmethod
     def of(cls, workload: TableWorkload, residuals: Residuals) -> Table:
         """The table of a workload."""
-        apart = workload.apart
+        apart = workload.marginal_of
         cells = tuple(apart.partition(place) for place in range(len(apart.attributes)))
         public = residuals.public_total is not None
         return cls(apart.attributes, cells, max(1.0, float(residuals.total.values)), public)

@@ -138,7 +138,7 @@ class Query(ABC):
         """
         return []
 
-    def told(self, values: Array) -> Array:
+    def ordered(self, values: Array) -> Array:
         """Numbers, in the order of :meth:`exact`, in the order of the answer: row-major along its axes."""
         return values
 

@@ -47,17 +47,17 @@ class Question(ABC):
         """The smallest and the largest weight."""
 
     @abstractmethod
-    def told(self, axis: int) -> Partition:
+    def partition(self, axis: int) -> Partition:
         """The values of a named attribute that weigh alike, whatever the others are."""
 
     @abstractmethod
     def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
-        """The answers from counts of cells, one partition for each named attribute, each finer than :meth:`told`."""
+        """The answers from counts of cells, one partition for each named attribute, each finer than its own."""
 
     @lazy
     def partitions(self) -> tuple[Partition, ...]:
         """The partition of each named attribute."""
-        return tuple(self.told(k) for k in range(len(self.attributes)))
+        return tuple(self.partition(k) for k in range(len(self.attributes)))
 
     @property
     def cells(self) -> int:
@@ -69,7 +69,7 @@ class Question(ABC):
         """How many of these cells one of several answers sums at most."""
         return 1
 
-    def apart(self, sizes: Sequence[int]) -> Marginal:
+    def marginal_of(self, sizes: Sequence[int]) -> Marginal:
         """The marginal of the cells that it tells apart, of a table with these numbers of values."""
         return Marginal.of(sizes, dict(zip(self.attributes, self.partitions, strict=True)))
 
@@ -124,7 +124,7 @@ class Product(Sum):
             low, high = min(corners), max(corners)
         return low, high
 
-    def told(self, axis: int) -> Partition:
+    def partition(self, axis: int) -> Partition:
         return Partition.of(self.vectors[axis])
 
     def on(self, partitions: Sequence[Partition]) -> FloatArray:
@@ -171,7 +171,7 @@ class Local(Sum):
     def range(self) -> tuple[float, float]:
         return float(self.weights.min()), float(self.weights.max())
 
-    def told(self, axis: int) -> Partition:
+    def partition(self, axis: int) -> Partition:
         rows = np.moveaxis(self.weights, axis, 0).reshape(self.weights.shape[axis], -1)
         # Rows as bytes, which are sorted many times faster than numbers side by side; of two zeros one is negative.
         rows = np.ascontiguousarray(rows + 0.0)
@@ -196,7 +196,7 @@ class _OfCells(Question):
     def sizes(self) -> tuple[int, ...]:
         return self.marginal.sizes
 
-    def told(self, axis: int) -> Partition:
+    def partition(self, axis: int) -> Partition:
         return self.marginal.partition(axis)
 
 
@@ -255,7 +255,7 @@ class WeightedCells(Question):
         own = self.marginal
         return own.partition(own.attributes.index(attribute)) if attribute in own.attributes else None
 
-    def told(self, axis: int) -> Partition:
+    def partition(self, axis: int) -> Partition:
         cells = self.cells_along(self.attributes[axis])
         if self.attributes[axis] != self.axis:
             assert cells is not None

@@ -317,8 +317,8 @@ def test_few_questions_of_a_pure_session(noisy: Service, tmp_path: Path, public:
     session = opened(analyst, name, max_queries=4)
     assert session["plan"]["mode"] == "laplace"
     id = session["id"]
-    wish = {"type": "mean", "of": "temp", "where": {"sex": "m"}, "within": 0.01}
-    refused(analyst.post(f"/v1/sessions/{id}/queries", json=wish), "plan-infeasible")
+    target = {"type": "mean", "of": "temp", "where": {"sex": "m"}, "within": 0.01}
+    refused(analyst.post(f"/v1/sessions/{id}/queries", json=target), "plan-infeasible")
     found = [
         ask(analyst, id, {"type": "mean", "of": "price"}),
         ask(analyst, id, {"type": "quantile", "of": "temp", "q": 0.5, "group_by": ["sex"]}),

@@ -13,7 +13,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from app.curator.mechanisms.protocol import Wish
+from app.curator.mechanisms.protocol import Target
 from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise, NoiseKind
 from app.measurements.pieces import Counts
@@ -25,7 +25,7 @@ from app.spaces.questions import Cells, Local, Product, Question
 from benchmarks.coverage_data import graph
 from benchmarks.coverage_played import Drawn, Played, Setting
 from tests.unit.policies.asking import Asking
-from tests.unit.policies.test_table_policy import Session, drawn, means
+from tests.unit.policies.test_table_policy import Session, drawn, funds
 
 pytestmark = pytest.mark.statistical
 
@@ -38,7 +38,7 @@ def released(table: np.ndarray, cells: list[tuple[int, ...]], kind: NoiseKind, s
     for axes in cells:
         marginal = Marginal.of(table.shape, dict.fromkeys(axes))
         residuals.add(drawn(table, Wanted.of(marginal, Noise(kind, Decimal(repr(scale)), 0)), rng))
-    return Policy(residuals, means(questions=100))
+    return Policy(residuals, funds(questions=100))
 
 
 def holds(
@@ -107,7 +107,7 @@ def test_what_is_measured_for_a_chosen_question_is_not_chosen() -> None:
     that could be asked, and it holds. Would catch old noise in an interval that counts new noise alone."""
     table, held, narrow, sessions = np.full((60, 3), 40), 0, 0, 30
     for seed in range(sessions):
-        session = Session(table, replace(means(questions=3), renyi=0.3), seed)
+        session = Session(table, replace(funds(questions=3), renyi=0.3), seed)
         session.ask(Cells(Marginal.of(table.shape, {0: None})))
         values = session.policy.residuals.unbiased(Cells(Marginal.of(table.shape, {0: None}))).values
         asked = Product.over({0: values > np.median(values)})
@@ -141,7 +141,7 @@ def test_a_mean_of_those_that_look_high() -> None:
         known.add(Counts(marginal, Noise("gaussian", Decimal(60), 0), exact + noise))
         asked_of = Product.over({0: noise > 0})
         asked = Asking.of("mean", asked_of, (1, places, 0.0, 1.0))
-        statistics = Statistics(Policy(residuals, means(questions=100)), {moment: known})
+        statistics = Statistics(Policy(residuals, funds(questions=100)), {moment: known})
         truth = float((table * np.arange(places)).sum() / table.sum())
         for adaptive in (True, False):
             shown = statistics.shown(asked, 0.95, adaptive)
@@ -173,7 +173,7 @@ def test_the_worst_of_many_cuts(construction: str, pure: bool) -> None:
             errors.append(abs(float(np.nan_to_num(linear[0], nan=truth)) - truth))
         worst = int(np.argmax(errors))
         for adaptive in (True, False):
-            told = played.ask(cuts[worst], Wish(adaptive=adaptive))
+            told = played.ask(cuts[worst], Target(adaptive=adaptive))
             assert told.accuracy is not None
             truth = truths[worst]
             inside = bool(told.accuracy.lows[0] <= truth <= told.accuracy.highs[0])
@@ -210,7 +210,7 @@ def test_an_accuracy_of_a_cut_that_was_chosen_by_edges() -> None:
             one[np.argmax(gains)] ^= True
         left, right = np.flatnonzero(one), np.flatnonzero(~one)
         words = {"type": "cut", "left": left.tolist(), "right": right.tolist()}
-        told = played.ask(words, Wish(within=within, adaptive=True)).accuracy
+        told = played.ask(words, Target(within=within, adaptive=True)).accuracy
         assert told is not None
         assert told.highs[0] - told.lows[0] <= 2 * within + 1e-9
         held += bool(told.lows[0] <= world.entries[np.ix_(left, right)].sum() <= told.highs[0])

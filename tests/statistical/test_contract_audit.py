@@ -21,7 +21,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from app.curator.mechanisms.round import surprise
+from app.curator.mechanisms.round import play_marginal
 from app.privacy.costs import ConditionalRelease, DiscreteGaussianAnswer, Release, renyi_cost
 from app.privacy.errors import InsufficientBudget
 from app.privacy.exactness import EXACT
@@ -46,7 +46,7 @@ Round = Callable[..., tuple[np.ndarray | None, int | None]]
 def shipped(
     private: np.ndarray, expected: np.ndarray, noise: np.ndarray, count: int, threshold: int, fresh: np.ndarray
 ) -> tuple[np.ndarray | None, int | None]:
-    return surprise(private, expected, noise, count, threshold, fresh), None
+    return play_marginal(private, expected, noise, count, threshold, fresh), None
 
 
 def both() -> Decimal:
@@ -182,7 +182,7 @@ def test_a_statistic_released_on_a_miss_is_found() -> None:
 
     def talking(private, expected, noise, count, threshold, fresh):  # type: ignore[no-untyped-def]
         told = int(noise[0]) + int(np.abs(private - expected).sum())
-        found = surprise(private, expected, noise, count, threshold, fresh)
+        found = play_marginal(private, expected, noise, count, threshold, fresh)
         return found, told if found is None else None
 
     assert_found(System(round=talking, margin=30), 1, 120)
@@ -193,7 +193,7 @@ def test_noise_of_the_test_in_the_measurement_is_found() -> None:
 
     def thrifty(private, expected, noise, count, threshold, fresh):  # type: ignore[no-untyped-def]
         again = np.full(len(private), noise[0])
-        return surprise(private, expected, noise, count, threshold, again), None
+        return play_marginal(private, expected, noise, count, threshold, again), None
 
     assert_found(System(round=thrifty), 1, 1500)
 

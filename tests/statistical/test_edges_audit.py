@@ -176,5 +176,5 @@ def test_an_edge_is_hidden_among_degrees() -> None:
 def test_degrees_charged_as_one_answer_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The audit finds degrees whose price is that of an edge with one end."""
 
-    monkeypatch.setattr(Degrees, "events", lambda degrees, noise, apart: degrees.edges.events(noise, apart))
+    monkeypatch.setattr(Degrees, "events", lambda degrees, noise, adjacency: degrees.edges.events(noise, adjacency))
     assert delta_beside(bought(None, charged, "synthetic_graph", 3 * TOGETHER), SystemNoise()) > DELTA

@@ -18,7 +18,7 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.measurements.pieces import counts_of
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Purchase
 from app.measurements.strategies.tables import TableStrategy
 from tests.integration.world import AUDITOR, World, make_world
@@ -76,7 +76,7 @@ def released(folder: Path, noise: SystemNoise) -> np.ndarray:
             price = Purchase.at(
                 TableStrategy.of(found.marginal),
                 found.noise,
-                Apart(1),
+                Adjacency(1),
                 order,
             ).price
             assert item["cost"] == price.document()

@@ -163,10 +163,10 @@ def kept(folder: Path, noise: SystemNoise, cuts: int = CUTS) -> list[str]:
         measured = iter(truths)
         for item, release in released(world, "g"):
             if isinstance(release.strategy, Degrees):
-                exact, moved = np.concatenate([cells.sum(axis=1), cells.sum(axis=0)]), 2
+                exact, sensitivity = np.concatenate([cells.sum(axis=1), cells.sum(axis=0)]), 2
             else:
-                exact, moved = np.array([next(measured)]), 1
-            price = oracle(release.noise, moved, moved, order)
+                exact, sensitivity = np.array([next(measured)]), 1
+            price = oracle(release.noise, sensitivity, sensitivity, order)
             if item["cost"] != price.document():
                 wrong.append("price")
             if release.noise.kind != "gaussian":
@@ -231,8 +231,8 @@ def test_a_sum_of_all_cells_that_is_charged_too_little_is_found(
 ) -> None:
     """As if an edge moved it by half."""
 
-    moved = Asked.moved
-    monkeypatch.setattr(Asked, "moved", lambda *asked: tuple(n // 2 for n in moved(*asked)))
+    sensitivity = Asked.sensitivity
+    monkeypatch.setattr(Asked, "sensitivity", lambda *asked: tuple(n // 2 for n in sensitivity(*asked)))
     assert "price" in kept_of_totals(tmp_path, SystemNoise(), 2)
 
 
@@ -250,12 +250,12 @@ def test_stated_noise_that_is_not_drawn_is_found(tmp_path: Path) -> None:
 def test_degrees_charged_for_one_end_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An edge is counted by the degrees of both of its ends."""
 
-    monkeypatch.setattr(Degrees, "events", lambda degrees, noise, apart: degrees.edges.events(noise, apart))
+    monkeypatch.setattr(Degrees, "events", lambda degrees, noise, adjacency: degrees.edges.events(noise, adjacency))
     assert "price" in kept(tmp_path, SystemNoise(), 9)
 
 
 def test_cuts_that_are_charged_too_little_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if an edge moved them by half."""
-    moved = Asked.moved
-    monkeypatch.setattr(Asked, "moved", lambda *asked: tuple(n // 2 for n in moved(*asked)))
+    sensitivity = Asked.sensitivity
+    monkeypatch.setattr(Asked, "sensitivity", lambda *asked: tuple(n // 2 for n in sensitivity(*asked)))
     assert "price" in kept(tmp_path, SystemNoise(), 9)

@@ -26,7 +26,7 @@ from app.constructions.base import PublicFacts
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts
@@ -58,7 +58,7 @@ CANDIDATES = Candidates.of(Sums((Product.over({0: FIRST}), Product.over({1: FIRS
 
 
 def _price(strategy: TableStrategy, kind: Any, scale: Decimal) -> Amounts:
-    return Purchase.at(strategy, Noise(kind, Decimal(scale), 0), Apart(1), ORDER).price
+    return Purchase.at(strategy, Noise(kind, Decimal(scale), 0), Adjacency(1), ORDER).price
 
 
 #: The epsilon of a choice is about 2.2.

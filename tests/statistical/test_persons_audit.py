@@ -24,7 +24,7 @@ from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
 from app.declarations.spec import parse_spec
 from app.measurements.pieces import counts_of
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.storage import readers
 from app.storage.private_data import DenseData
 from app.storage.readers import persons, read_private, tables
@@ -150,5 +150,5 @@ def test_a_rank_by_positions_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_noise_for_one_record_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measurements take neighbours to be one record apart."""
-    monkeypatch.setattr(PublicDataset, "apart", Apart(1))
+    monkeypatch.setattr(PublicDataset, "adjacency", Adjacency(1))
     assert audit(tmp_path, measured) > DELTA

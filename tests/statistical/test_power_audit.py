@@ -79,7 +79,7 @@ def test_weights_of_unit_length_are_found(monkeypatch: pytest.MonkeyPatch) -> No
     """The audit finds a sensitivity that forgets the largest weight: one of vectors of length 1 over 256 nodes, where
     every weight is 1/16, and the vectors that are used weigh up to 1.
     """
-    honest = Products.moved_squared.fget
+    honest = Products.squared_sensitivity.fget
     assert honest is not None
-    monkeypatch.setattr(Products, "moved_squared", property(lambda self: max(1, honest(self) // 256)))
+    monkeypatch.setattr(Products, "squared_sensitivity", property(lambda self: max(1, honest(self) // 256)))
     assert proven() > DELTA

@@ -21,7 +21,7 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
-from app.curator.planners.table import means_of, residuals_of
+from app.curator.planners.table import funds_of, residuals_of
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.pieces import pieces_of
@@ -150,7 +150,7 @@ def held(epsilon: float, confidence: float) -> float:
     request = parse_request(
         {"dataset": "d", "mechanism": {"construction": "evidence"}, "epsilon": epsilon, "max_queries": 30}
     )
-    data, means = RecordsTensor(PLACES, dataset.space.shape), means_of(dataset, request)
+    data, means = RecordsTensor(PLACES, dataset.space.shape), funds_of(dataset, request)
     asked, rng = [], np.random.default_rng(7)
     for words in COVERED:
         query = parse_query(words).compiled(dataset.space)

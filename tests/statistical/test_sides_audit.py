@@ -27,7 +27,7 @@ from app.curator.planners.cells import EdgePlan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import BitFlips
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.strategies.edges import Edges
 from app.privacy.ledger import Account
 from app.services.measuring import measured_all
@@ -165,5 +165,7 @@ def test_coins_for_one_edge_are_found(tmp_path: Path, monkeypatch: pytest.Monkey
     """A release is priced as if neighbours differed in one bit."""
 
     events = Edges.events
-    monkeypatch.setattr(Edges, "events", lambda cells, noise, apart: events(cells, noise, Apart(apart.moved)))
+    monkeypatch.setattr(
+        Edges, "events", lambda cells, noise, adjacency: events(cells, noise, Adjacency(adjacency.sensitivity))
+    )
     assert audit(tmp_path, released) > DELTA

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from app.curator.dataset import PublicDataset
-from app.curator.planners.table import means_of, residuals_of
+from app.curator.planners.table import funds_of, residuals_of
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.estimation.tables.residuals import Residuals
@@ -80,7 +80,7 @@ class Play:
         self._bought = list(policy.opening())
         for buy in self._bought:
             self._learn(policy, moments, buy, rng)
-        left = float(means_of(self._dataset, self._request).renyi)
+        left = float(funds_of(self._dataset, self._request).renyi)
         for statistic in self.asked:
             buy = Statistics(policy, moments).decide(statistic, left / 2, None, 0.95)
             if buy is not None:
@@ -90,7 +90,7 @@ class Play:
 
     def _begun(self) -> Policy:
         residuals = residuals_of(self._dataset.space, self._dataset.records)
-        return Policy(residuals, means_of(self._dataset, self._request))
+        return Policy(residuals, funds_of(self._dataset, self._request))
 
     def _learn(self, policy: Policy, moments: dict[Moment, Residuals], buy: Wanted, rng: np.random.Generator) -> None:
         exact, noise = buy.strategy.exact(None, self._data), buy.noise

@@ -17,7 +17,7 @@ import numpy as np
 from app.curator.certificates import Certificate, whole_counts
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.mechanisms.evidence import Evidence
-from app.curator.mechanisms.protocol import Answer, Due, MarginalTest, Measured, RoundNoise, Units, Wish
+from app.curator.mechanisms.protocol import Answer, Due, MarginalTest, Measured, RoundNoise, Target, Units
 from app.curator.mechanisms.table import TableMechanism
 from app.curator.opening import Opening
 from app.curator.planners.contract import MOST_TESTED, ContractPlan
@@ -63,7 +63,7 @@ class ContractMechanism(TableMechanism):
         if not query.is_zero and query.question.cells > MOST_TESTED:
             raise InvalidQuery(f"a contract session tests at most {MOST_TESTED:,} cells at a time: name fewer")
 
-    def decide(self, state: Evidence, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
+    def decide(self, state: Evidence, query: Query, target: Target, slack: float = 0.0) -> Answer | Due:
         """An answer that is certain enough, else a test.
 
         Raises:
@@ -72,25 +72,25 @@ class ContractMechanism(TableMechanism):
         """
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", 0.0)
-        if wish.within is not None:
+        if target.within is not None:
             raise PlanInfeasible("what a contract session keeps follows from its plan: leave within out")
         if not state.residuals.total.estimable:
             raise PlanInfeasible("the session's share pays for nothing: open one with a larger share")
         question = query.question
         values = self._expected(state, question)
-        free = self._certain(state, query, values, leaning)
+        free = self._certain(state, query, values, slack)
         if free is not None:
-            return self._told(state, query, free, wish)
+            return self._told(state, query, free, target)
         if state.updates >= self._contract.max_updates or not state.pays(self._price):
             bound = self._bound(state, query, query.selected(values))
             if math.isfinite(bound):
-                return self._told(state, query, values, wish)
+                return self._told(state, query, values, target)
             raise UpdatesExhausted(
                 "all updates of the plan are used, and nothing is certain of this question: open another session",
                 max_updates=self._contract.max_updates,
             )
         prediction = state.policy.predicted(question)
-        marginal = question.apart(self._space.shape)
+        marginal = question.marginal_of(self._space.shape)
         return MarginalTest(
             purchase=Purchase(TableStrategy.of(marginal), self._noise, self._price),
             counts=whole_counts(self._expected(state, Cells(marginal))).reshape(-1),
@@ -99,7 +99,7 @@ class ContractMechanism(TableMechanism):
             noise=self._tests,
             fresh=self._fresh,
             expected=(self._grid(prediction.values.reshape(-1)), self._unit(prediction.standard_error)),
-            wish=wish,
+            target=target,
         )
 
     def apply(self, state: Evidence, query: Query, due: Due, units: Units | None) -> Answer:
@@ -111,10 +111,10 @@ class ContractMechanism(TableMechanism):
             question = query.question
             certificate = self._passed(state, question, due.counts)
             values = self._held(certificate, question, self._expected(state, question))
-            return replace(self._told(state, query, values, due.wish, certificate), tested=due.counts)
+            return replace(self._told(state, query, values, due.target, certificate), tested=due.counts)
         measured = due.measured(units)
         bought = self._learn(state, query, measured)
-        answer = self._answer(state, query, due.wish, "measurement", bought, measured)
+        answer = self._answer(state, query, due.target, "measurement", bought, measured)
         self._certify(state, measured)
         return replace(answer, error_bound=self.bound_of(state, query, answer))
 
@@ -146,7 +146,7 @@ class ContractMechanism(TableMechanism):
 
     def _passed(self, state: Evidence, question: Question, counts: Units) -> Certificate:
         """The gap that a miss certifies."""
-        marginal = question.apart(self._space.shape)
+        marginal = question.marginal_of(self._space.shape)
         made = len(state.residuals.measurements)
         return Certificate(marginal, counts.reshape(marginal.shape), self._contract.gap, math.inf, made, tested=True)
 
@@ -164,7 +164,7 @@ class ContractMechanism(TableMechanism):
         centre, drift = certificate.centre(question), self._contract.drift
         return np.clip(values, centre - drift, centre + drift)
 
-    def _certain(self, state: Evidence, query: Query, values: FloatArray, leaning: float) -> FloatArray | None:
+    def _certain(self, state: Evidence, query: Query, values: FloatArray, slack: float) -> FloatArray | None:
         """The values of a question of which enough is certain; None where it is to be tested.
 
         What was tested since the last measurement is not tested again. What was tested or measured before serves as
@@ -179,7 +179,7 @@ class ContractMechanism(TableMechanism):
                 return self._held(each, question, values)
             if drifted is None:
                 apart = query.selected(np.abs(values - each.centre(question))).max()
-                if (each.radius(question, total) + apart) * (1 + leaning) <= allowed:
+                if (each.radius(question, total) + apart) * (1 + slack) <= allowed:
                     drifted = values
         return drifted
 
@@ -210,13 +210,13 @@ class ContractMechanism(TableMechanism):
         return math.ldexp(math.ceil(math.ldexp(bound, self._plan.answer_bits)) + 1, -self._plan.answer_bits)
 
     def _told(
-        self, state: Evidence, query: Query, values: FloatArray, wish: Wish, passed: Certificate | None = None
+        self, state: Evidence, query: Query, values: FloatArray, target: Target, passed: Certificate | None = None
     ) -> Answer:
         """An answer with these values of a question, and its bound."""
         units = query.adding(self._grid(query.selected(values)))
         shown = np.ldexp(units.astype(np.float64), -self._plan.answer_bits)
         bound = self._bound(state, query, shown, passed)
-        return Answer(units, "estimate", bound, accuracy=self.show(state, query, units, wish))
+        return Answer(units, "estimate", bound, accuracy=self.show(state, query, units, target))
 
 
 def _spread(question: Question, total: float | None) -> float:

@@ -18,8 +18,8 @@ from app.curator.mechanisms.protocol import (
     Due,
     Measure,
     State,
+    Target,
     Units,
-    Wish,
 )
 from app.curator.opening import Opening
 from app.curator.planners.direct import noise_bound
@@ -56,7 +56,7 @@ class DirectMeasurement(PlannedMechanism[Released]):
         """No number was released."""
         return Released()
 
-    def decide(self, state: Released, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Measure:
+    def decide(self, state: Released, query: Query, target: Target, slack: float = 0.0) -> Answer | Measure:
         """A measurement; but nothing asked is nothing.
 
         Raises:
@@ -66,34 +66,34 @@ class DirectMeasurement(PlannedMechanism[Released]):
         bound = self.error_bound(query)
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "hypothesis", bound)
-        self._check_within(query, wish)
+        self._check_within(query, target)
         if state.updates >= self._plan.max_updates:
             raise UpdatesExhausted(
                 "all measurements of the plan are used, some by rounds that could not be recorded: open another "
                 "session",
                 max_updates=self._plan.max_updates,
             )
-        return Measure(self._noise, self._plan.price, bound, wish)
+        return Measure(self._noise, self._plan.price, bound, target)
 
     def apply(self, state: Released, query: Query, due: Due, units: Units | None) -> Answer:
         """The released values, with the interval of noise that nobody has chosen the question by."""
         assert isinstance(due, Measure)
         assert units is not None
-        accuracy = self._accuracy(query, units, due.wish, self._arm(query, due.wish.probability))
+        accuracy = self._accuracy(query, units, due.target, self._arm(query, due.target.probability))
         return Answer(units, "measurement", due.error_bound, accuracy=accuracy)
 
-    def show(self, state: Released, query: Query, units: Units, wish: Wish) -> Estimates:
+    def show(self, state: Released, query: Query, units: Units, target: Target) -> Estimates:
         """That of the noise: the plan's standard error, and the interval of the noise's own law.
 
         Who asks again may have chosen the question among all numbers that were released: each of them has then an equal
         part of what may be missed.
         """
-        missed = 1 - wish.probability
-        if wish.adaptive:
+        missed = 1 - target.probability
+        if target.adaptive:
             missed /= max(1, state.numbers)
-        return self._accuracy(query, units, wish, self._arm(query, 1 - missed))
+        return self._accuracy(query, units, target, self._arm(query, 1 - missed))
 
-    def _accuracy(self, query: Query, units: Units, wish: Wish, arm: float) -> Estimates:
+    def _accuracy(self, query: Query, units: Units, target: Target, arm: float) -> Estimates:
         plan = self._plan
         error = 0.0 if query.is_zero else plan.standard_error or 0.0
         values = np.ldexp(units.astype(np.float64), -plan.answer_bits)
@@ -105,7 +105,7 @@ class DirectMeasurement(PlannedMechanism[Released]):
             lows=np.clip(values - arm, least, most),
             highs=np.clip(values + arm, least, most),
             unbiased=np.ones(len(values), dtype=bool),
-            confidence=wish.probability,
+            confidence=target.probability,
         )
 
     def _arm(self, query: Query, confidence: float) -> float:

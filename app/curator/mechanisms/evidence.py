@@ -7,14 +7,14 @@ from functools import cached_property
 
 from app.curator.certificates import Certificates
 from app.curator.errors import PlanInfeasible
-from app.curator.mechanisms.protocol import PayingState, Wish
+from app.curator.mechanisms.protocol import PayingState, Target
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import Counts, counts_in, pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
 from app.policies.statistics import Statistics, largest_of
-from app.policies.table import Bought, Means, Policy, Prediction, Wanted
+from app.policies.table import Bought, Funds, Policy, Prediction, Wanted
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
@@ -31,7 +31,7 @@ class Evidence(PayingState):
     """The state of a session: measurements, and what tests and measurements made certain where it has a contract."""
 
     residuals: Residuals
-    means: Means
+    funds: Funds
     certificates: Certificates = field(default_factory=Certificates)
     #: What was measured of moments of numbers, as counts are in ``residuals``.
     moments: dict[Moment, Residuals] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Evidence(PayingState):
     @cached_property
     def policy(self) -> Policy:
         """The policy of the session, by all that was known at its first question."""
-        return Policy(self.residuals, self.means)
+        return Policy(self.residuals, self.funds)
 
     @property
     def statistics(self) -> Statistics:
@@ -82,7 +82,7 @@ class Answerer:
             check_told(self.counts.question.cells)
 
     def decide(
-        self, state: Evidence, left: float, wish: Wish, leaning: float
+        self, state: Evidence, left: float, target: Target, slack: float
     ) -> tuple[Prediction | None, Wanted | None]:
         """Decide: the prediction, where that is held against what is measured, and the purchase; None where the answer
         is free.
@@ -90,7 +90,9 @@ class Answerer:
         Raises:
             OutOfReach, PlanInfeasible: when what is wished cannot be had.
         """
-        return state.policy.decide(self.counts.question, left, wish.within, wish.probability, leaning, wish.adaptive)
+        return state.policy.decide(
+            self.counts.question, left, target.within, target.probability, slack, target.adaptive
+        )
 
     def check_known(self, state: Evidence) -> None:
         """Refuse what nothing is known of, where the policy has not.
@@ -110,10 +112,10 @@ class Answerer:
         state.policy.record(self.counts.question, bought)
         return bought
 
-    def shown(self, state: Evidence, wish: Wish, bought: Bought | None, given: FloatArray | None) -> Estimates:
+    def shown(self, state: Evidence, target: Target, bought: Bought | None, given: FloatArray | None) -> Estimates:
         """Values and how well they are known: those that were given, if they were."""
         told = None if given is None else self.counts.spread(given)
-        found = state.policy.shown(self.counts.question, bought, wish.probability, wish.adaptive, told)
+        found = state.policy.shown(self.counts.question, bought, target.probability, target.adaptive, told)
         return found.each(self.counts.selected)
 
 
@@ -136,21 +138,21 @@ class StatisticAnswerer(Answerer):
         super().check()
 
     def decide(
-        self, state: Evidence, left: float, wish: Wish, leaning: float
+        self, state: Evidence, left: float, target: Target, slack: float
     ) -> tuple[Prediction | None, Wanted | None]:
         """Decide on a purchase; nothing is expected of it."""
         kind, statistics = self._query.kind, state.statistics
-        if wish.within is not None and kind == "quantile":
+        if target.within is not None and kind == "quantile":
             raise PlanInfeasible(
                 "within: how wide the interval of a quantile is depends on how many records are near it, which nobody "
                 "knows before: leave it out, and see the interval of the answer"
             )
-        if wish.within is not None and kind != "sum" and not statistics.begun:
+        if target.within is not None and kind != "sum" and not statistics.begun:
             raise PlanInfeasible(
                 f"within: how well a {kind} can be known depends on how many records there are, of which nothing was "
                 "measured yet: leave it out, or ask for a count before"
             )
-        wanted = statistics.decide(self._query, left, wish.within, wish.probability, leaning)
+        wanted = statistics.decide(self._query, left, target.within, target.probability, slack)
         return None, wanted if wanted is not None and wanted.strategy.is_exact(self._space.capacity) else None
 
     def check_known(self, state: Evidence) -> None:
@@ -166,9 +168,9 @@ class StatisticAnswerer(Answerer):
         if release is not None:
             state.learn(release)
 
-    def shown(self, state: Evidence, wish: Wish, bought: Bought | None, given: FloatArray | None) -> Estimates:
+    def shown(self, state: Evidence, target: Target, bought: Bought | None, given: FloatArray | None) -> Estimates:
         """Values and how well they are known."""
-        return state.statistics.shown(self._query, wish.probability, wish.adaptive, given)
+        return state.statistics.shown(self._query, target.probability, target.adaptive, given)
 
 
 def answerer_of(query: Query, space: Space) -> Answerer:

@@ -25,8 +25,8 @@ from app.curator.mechanisms.protocol import (
     Measured,
     PayingState,
     Source,
+    Target,
     Units,
-    Wish,
 )
 from app.curator.mechanisms.recorded import RecordedMechanism, out_of_reach
 from app.curator.opening import Opening
@@ -44,7 +44,7 @@ from app.measurements.strategies.asked import Asked
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
-from app.policies.graph import GraphMeans, GraphPolicy, Learnt, Prediction, Shown
+from app.policies.graph import GraphFunds, GraphPolicy, Learnt, Prediction, Shown
 from app.policies.table import OLD_PART, OutOfReach, of_looks, squared
 from app.privacy.ledger import Amounts
 from app.releases.cut_bounds import Term as CellTerm
@@ -93,7 +93,7 @@ class GraphEvidence(PayingState):
     """
 
     edges: Edges
-    means: GraphMeans
+    funds: GraphFunds
     learnt: Learnt = field(default_factory=Learnt)
     #: How well everything is known that was measured before the first question: precisions, in cells.
     pinned: dict[Hashable, float] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class GraphEvidence(PayingState):
     @cached_property
     def policy(self) -> GraphPolicy:
         """The policy of the session, by all that was known at its first question."""
-        return GraphPolicy(self.edges.kind, self.edges.shape, self.means, self.learnt)
+        return GraphPolicy(self.edges.kind, self.edges.shape, self.funds, self.learnt)
 
     def note(self, names: Sequence[Hashable], noise: Noise) -> None:
         """Numbers were measured, each with this noise."""
@@ -137,7 +137,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """Nothing is measured yet, and the whole share is left."""
         plan = self._plan
         return GraphEvidence(
-            plan.holds, self._edges, GraphMeans(plan.mode, plan.max_queries if plan.declared else None)
+            plan.holds, self._edges, GraphFunds(plan.mode, plan.max_queries if plan.declared else None)
         )
 
     def pin(self, state: GraphEvidence, measured: Measured) -> None:
@@ -192,7 +192,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
 
     # ------------------------------------------------------------------ answers
 
-    def decide(self, state: GraphEvidence, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
+    def decide(self, state: GraphEvidence, query: Query, target: Target, slack: float = 0.0) -> Answer | Due:
         """An estimate where that is good enough or nothing can be paid, else a measurement.
 
         Raises:
@@ -200,12 +200,12 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
-        policy, wish = state.policy, self._wished(wish)
+        policy, target = state.policy, self._targeted(target)
         due: Buy | None
-        if wish.within is not None:
-            due = self._accurate(state, query, wish)
+        if target.within is not None:
+            due = self._accurate(state, query, target)
         else:
-            due = self._share(state, query, wish, leaning)
+            due = self._share(state, query, target, slack)
         if due is not None:
             return due
         if not self._is_estimable(policy, query):
@@ -214,7 +214,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
                 "nothing was measured that this could be answered from, and the session has nothing left to pay with: "
                 f"{instead} in another session, of evidence"
             )
-        return self._answer(state, query, wish, "estimate")
+        return self._answer(state, query, target, "estimate")
 
     def apply(self, state: GraphEvidence, query: Query, due: Due, units: Units | None) -> Answer:
         """The answer from all evidence, what was released for it among that."""
@@ -222,7 +222,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         assert units is not None
         measured = due.measured(units)
         self._learn(state, query, measured)
-        return self._answer(state, query, due.wish, "measurement", measured)
+        return self._answer(state, query, due.target, "measurement", measured)
 
     def learn(self, state: GraphEvidence, query: Query, answer: Answer) -> None:
         """Take in a first answer and what was measured for it."""
@@ -235,13 +235,13 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
 
     # ------------------------------------------------------------------ what is known
 
-    def show(self, state: GraphEvidence, query: Query, units: Units, wish: Wish) -> Estimates:
+    def show(self, state: GraphEvidence, query: Query, units: Units, target: Target) -> Estimates:
         """How well values that were given before are known by now."""
         given = self._real(units)
         if query.is_zero:
             nothing = np.zeros(len(given))
-            return Estimates(given, nothing, nothing, nothing, np.ones(len(given), dtype=bool), wish.probability)
-        return self._accuracy(state, query, self._shown(state, query), given, self._wished(wish))
+            return Estimates(given, nothing, nothing, nothing, np.ones(len(given), dtype=bool), target.probability)
+        return self._accuracy(state, query, self._shown(state, query), given, self._targeted(target))
 
     # ------------------------------------------------------------------ what it takes
 
@@ -280,15 +280,15 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """The key of a strategy, in whatever words it is."""
         return tuple(self._names(strategy.query(self._space))) if isinstance(strategy, Asked) else strategy.tag
 
-    def _moved(self, query: Query) -> tuple[int, int]:
+    def _sensitivity(self, query: Query) -> tuple[int, int]:
         """By how much the values of neighbours differ, on the answer grid: in L1, and in the square of L2."""
-        return Asked.of(query).moved(self._opening.dataset.apart, self._bits)
+        return Asked.of(query).sensitivity(self._opening.dataset.adjacency, self._bits)
 
     def _price(self, query: Query, noise: Noise) -> Amounts:
         return self._opening.dataset.purchase(Asked.of(query), noise).price
 
     def _due(
-        self, state: GraphEvidence, query: Query, noise: Noise, expected: Prediction | None, wish: Wish
+        self, state: GraphEvidence, query: Query, noise: Noise, expected: Prediction | None, target: Target
     ) -> Buy | None:
         """A measurement; None where it cannot be paid."""
         purchase = self._opening.dataset.purchase(Asked.of(query), noise)
@@ -298,35 +298,35 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         if expected is not None:
             value = self._told(query, np.array([expected.value]))
             told = self._grid(value), self._unit(self._span * expected.standard_error)
-        return Buy(purchase, told, wish)
+        return Buy(purchase, told, target)
 
-    def _share(self, state: GraphEvidence, query: Query, wish: Wish, leaning: float) -> Buy | None:
+    def _share(self, state: GraphEvidence, query: Query, target: Target, slack: float) -> Buy | None:
         """Budget first: the question's share of what is left, unless the prediction is as good."""
         if self._plan.mode in ("edges", "sums"):
             return None
         policy, pure = state.policy, self._plan.mode == "laplace"
         paid = state.held * policy.part()
-        noise = noise_on_grid(paid, float(self._plan.order), *self._moved(query), self._bits, pure=pure)
+        noise = noise_on_grid(paid, float(self._plan.order), *self._sensitivity(query), self._bits, pure=pure)
         if noise is None:
             return None
         if all(v is not None and v <= noise.variance for v in self._variances(policy, query)):
             return None
         prediction = self._expected(policy, query)
         if prediction is None:
-            return self._due(state, query, noise, None, wish)
-        if not policy.worth(query.cuts[0], prediction, noise.variance / self._span**2, leaning):
+            return self._due(state, query, noise, None, target)
+        if not policy.worth(query.cuts[0], prediction, noise.variance / self._span**2, slack):
             return None
-        return self._due(state, query, noise, prediction, wish)
+        return self._due(state, query, noise, prediction, target)
 
-    def _accurate(self, state: GraphEvidence, query: Query, wish: Wish) -> Buy | None:
+    def _accurate(self, state: GraphEvidence, query: Query, target: Target) -> Buy | None:
         """Accuracy first: the least that gets every unbiased interval within what is wished; None where they are.
 
         Raises:
             PlanInfeasible: where that cannot be paid.
         """
-        assert wish.within is not None
-        policy, within = state.policy, wish.within
-        reaches = self._reaches(state, query, wish)
+        assert target.within is not None
+        policy, within = state.policy, target.within
+        reaches = self._reaches(state, query, target)
         if self._is_estimable(policy, query):
             # What is bound to lie within the interval that is wished takes no measurement to be told.
             low, high = self._bounds(query)
@@ -337,13 +337,14 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         # Numbers are alike that were measured alike; of one that was chosen by what it was measured with only new noise
         # counts.
         alike = {
-            ((), None) if wish.adaptive else (state.drawn.get(n, ()), v) for n, v in zip(names, variances, strict=True)
+            ((), None) if target.adaptive else (state.drawn.get(n, ()), v)
+            for n, v in zip(names, variances, strict=True)
         }
-        confidence = wish.probability
-        if wish.adaptive:
+        confidence = target.probability
+        if target.adaptive:
             # What is measured is one look more.
             looks = 1 + max(len(state.drawn.get(name, ())) for name in names)
-            confidence = 1 - of_looks((1 - OLD_PART) * (1 - wish.probability), looks)
+            confidence = 1 - of_looks((1 - OLD_PART) * (1 - target.probability), looks)
 
         def meets(noise: Noise) -> bool:
             return all(
@@ -360,7 +361,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         noise = cheapest_noise(about, meets, lambda noise: self._price(query, noise).renyi, self._bits, most)
         if noise is None:
             raise out_of_reach(OutOfReach(math.inf, state.held), self._plan)
-        due = self._due(state, query, noise, self._expected(policy, query), wish)
+        due = self._due(state, query, noise, self._expected(policy, query), target)
         if due is None:
             price = self._price(query, noise)
             needed = float((price.pure if pure else price.renyi) or 0)
@@ -415,11 +416,11 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         return [None if variance is None else self._span**2 * variance for variance in found]
 
     def _answer(
-        self, state: GraphEvidence, query: Query, wish: Wish, source: Source, measured: Measured | None = None
+        self, state: GraphEvidence, query: Query, target: Target, source: Source, measured: Measured | None = None
     ) -> Answer:
         shown = self._shown(state, query)
         values = self._told(query, np.array([each.value for each in shown]))
-        accuracy = self._accuracy(state, query, shown, values, wish, measured)
+        accuracy = self._accuracy(state, query, shown, values, target, measured)
         return Answer(self._grid(values), source, None, accuracy=accuracy, measured=measured)
 
     def _shown(self, state: GraphEvidence, query: Query) -> list[Shown]:
@@ -435,7 +436,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         query: Query,
         shown: list[Shown],
         values: FloatArray,
-        wish: Wish,
+        target: Target,
         measured: Measured | None = None,
     ) -> Estimates:
         """How well shown values are known, in counts; ``measured`` is what was measured for this very answer."""
@@ -444,11 +445,11 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         linear = self._told(query, np.array([np.nan if s.unbiased is None else s.unbiased for s in shown]))
         errors = self._span * np.array([np.nan if s.error is None else s.error for s in shown])
         deviations = self._span * np.array([each.deviation for each in shown])
-        reaches = self._reaches(state, query, wish, shown, measured)
-        if wish.adaptive and measured is not None:
-            linear, errors, reaches = self._fresh(state, query, wish, measured, (linear, errors, reaches))
+        reaches = self._reaches(state, query, target, shown, measured)
+        if target.adaptive and measured is not None:
+            linear, errors, reaches = self._fresh(state, query, target, measured, (linear, errors, reaches))
         centres = np.where(unbiased, linear, values)
-        reaches = np.where(unbiased, reaches, deviations * self._model_quantile(policy, wish))
+        reaches = np.where(unbiased, reaches, deviations * self._model_quantile(policy, target))
         least, most = (self._told(query, each) for each in self._bounds(query))
         own = np.where(unbiased, errors, deviations)
         return Estimates(
@@ -457,7 +458,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             lows=np.clip(centres - reaches, least, most),
             highs=np.clip(centres + reaches, least, most),
             unbiased=unbiased,
-            confidence=wish.probability,
+            confidence=target.probability,
             linear=linear,
             linear_errors=errors,
         )
@@ -466,7 +467,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         self,
         state: GraphEvidence,
         query: Query,
-        wish: Wish,
+        target: Target,
         shown: Sequence[Shown] = (),
         measured: Measured | None = None,
     ) -> FloatArray:
@@ -489,30 +490,30 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
                 left = policy.edges.of(part)[1] / (policy.edges.variance * part.square)
                 cells = _Cells(max(1, math.floor(part.square + SLACK)), part.few, round(left, 3))
             if (drawn, cells) not in deviations:
-                missed = 1 - wish.probability
-                if wish.adaptive:
-                    missed = self._missed(state, drawn, wish, fresh=measured is not None)
-                deviations[drawn, cells] = self._deviations(state, drawn, cells, missed, together=wish.adaptive)
+                missed = 1 - target.probability
+                if target.adaptive:
+                    missed = self._missed(state, drawn, target, fresh=measured is not None)
+                deviations[drawn, cells] = self._deviations(state, drawn, cells, missed, together=target.adaptive)
             found[place] = deviations[drawn, cells] * math.sqrt(variance)
-        if wish.adaptive and policy.edges is not None and self._is_modelled(query):
+        if target.adaptive and policy.edges is not None and self._is_modelled(query):
             # Who picks a cut by the noise of edges finds one that errs by far more than a cut does. What is known of
             # all cuts at once is known of sums of cells; what is shown lies apart from them, which everybody can tell.
-            missed = (1 - wish.probability) * (1.0 if measured is None else OLD_PART)
+            missed = (1 - target.probability) * (1.0 if measured is None else OLD_PART)
             linear = np.array(
                 [np.nan if s.unbiased is None else s.unbiased for s in shown or self._shown(state, query)]
             )
             plain = np.array([policy.edges.plain(part) for part in query.cuts])
             # Where there is no cell there is nothing to be missed.
-            apart = np.nan_to_num(self._span * np.abs(linear - plain))
-            found = np.maximum(found, self._of_all_cuts(state, missed) + apart)
+            adjacency = np.nan_to_num(self._span * np.abs(linear - plain))
+            found = np.maximum(found, self._of_all_cuts(state, missed) + adjacency)
         return found
 
     @staticmethod
-    def _missed(state: GraphEvidence, drawn: Sequence[Noise], wish: Wish, *, fresh: bool) -> float:
+    def _missed(state: GraphEvidence, drawn: Sequence[Noise], target: Target, *, fresh: bool) -> float:
         """The probability that an interval may miss by, given what was released, where that may have chosen the
         question: less where there is fresh noise, which may miss the rest.
         """
-        missed = of_looks(1 - wish.probability, len(drawn))
+        missed = of_looks(1 - target.probability, len(drawn))
         return (missed * OLD_PART if fresh else missed) / max(1, len(state.drawn))
 
     @staticmethod
@@ -544,7 +545,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         self,
         state: GraphEvidence,
         query: Query,
-        wish: Wish,
+        target: Target,
         measured: Measured,
         others: tuple[FloatArray, FloatArray, FloatArray],
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -553,7 +554,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         release = measured.measurement.of(Asked)
         linear, errors, reaches = others
         noise, looks = release.added, [len(state.drawn[name]) for name in self._names(query)]
-        part = (1 - OLD_PART) * (1 - wish.probability)
+        part = (1 - OLD_PART) * (1 - target.probability)
         alone = {n: reach(_terms([noise]), 1 - of_looks(part, n)) for n in set(looks)}
         own = np.array([alone[n] for n in looks])
         narrower = own < reaches
@@ -562,13 +563,13 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         return fresh, np.where(narrower, deviation, errors), np.where(narrower, own, reaches)
 
     @staticmethod
-    def _model_quantile(policy: GraphPolicy, wish: Wish) -> float:
+    def _model_quantile(policy: GraphPolicy, target: Target) -> float:
         """How many standard deviations an interval of the model reaches: what is expected of a question that was chosen
         by all that is expected is a sum of what was measured, of all such sums at once a quantile of chi squared tells
         (Scheffe 1953)."""
-        if not wish.adaptive:
-            return normal_quantile(wish.probability)
-        return math.sqrt(float(chdtri(policy.posterior.kept + 2, 1 - wish.probability)))
+        if not target.adaptive:
+            return normal_quantile(target.probability)
+        return math.sqrt(float(chdtri(policy.posterior.kept + 2, 1 - target.probability)))
 
     def _of_all_cuts(self, state: GraphEvidence, missed: float) -> float:
         """The bound that the errors of all cuts by edges keep at once but with a probability, in counts; each

@@ -20,9 +20,9 @@ from app.curator.mechanisms.protocol import (
     Due,
     Hypothetical,
     State,
+    Target,
     Test,
     Units,
-    Wish,
 )
 from app.curator.opening import Opening
 from app.spaces.errors import InvalidQuery
@@ -62,7 +62,7 @@ class OnlineQueryResponse(PlannedMechanism[Learnt], Hypothetical[Learnt]):
             )
         self.construction.admit(linear(query))
 
-    def decide(self, state: Learnt, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Test:
+    def decide(self, state: Learnt, query: Query, target: Target, slack: float = 0.0) -> Answer | Test:
         """A test; but nothing asked is nothing, and after the last update of a guaranteed plan the hypothesis is within
         its bound untested.
 
@@ -74,7 +74,7 @@ class OnlineQueryResponse(PlannedMechanism[Learnt], Hypothetical[Learnt]):
         bound = self.error_bound(query)
         if query.is_zero:
             return Answer(np.zeros(1, np.int64), "hypothesis", bound)
-        self._check_within(query, wish)
+        self._check_within(query, target)
         if state.updates >= self._plan.max_updates:
             if not self._has_learnt_all(state):
                 raise UpdatesExhausted(
@@ -119,7 +119,7 @@ class OnlineQueryResponse(PlannedMechanism[Learnt], Hypothetical[Learnt]):
         """The construction's."""
         return self.construction.working_bytes(state.hypothesis, linear(query))
 
-    def show(self, state: Learnt, query: Query, units: Units, wish: Wish) -> None:
+    def show(self, state: Learnt, query: Query, units: Units, target: Target) -> None:
         """Nothing is known of a value but its bound."""
 
     def _arm(self, query: Query, confidence: float) -> float:

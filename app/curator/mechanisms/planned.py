@@ -12,8 +12,8 @@ from app.curator.mechanisms.protocol import (
     Dumping,
     RoundNoise,
     S,
+    Target,
     Units,
-    Wish,
 )
 from app.curator.opening import Opening
 from app.curator.plan import Plan
@@ -39,9 +39,9 @@ class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
         if query.only is not None:
             raise InvalidQuery(query.only)
 
-    def again(self, state: S, query: Query, given: Units, bound: float | None, wish: Wish) -> Answer | None:
+    def again(self, state: S, query: Query, given: Units, bound: float | None, target: Target) -> Answer | None:
         """A first answer stands: another would be known no better."""
-        if wish.within is not None and not query.is_zero and self._arm(query, wish.probability) > wish.within:
+        if target.within is not None and not query.is_zero and self._arm(query, target.probability) > target.within:
             return None
         # The first words may have been nearer to the grid than these are, which compile to the same weights.
         return Answer(given, "cached", None if bound is None else max(bound, self.error_bound(query)))
@@ -50,16 +50,16 @@ class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
     def _arm(self, query: Query, confidence: float) -> float:
         """How far the interval of an answer reaches to either side, in counts, when it is first given."""
 
-    def _check_within(self, query: Query, wish: Wish) -> None:
+    def _check_within(self, query: Query, target: Target) -> None:
         """Refuse a question whose answer would not be known as well as is wished.
 
         Raises:
             PlanInfeasible: saying what could be had.
         """
-        if wish.within is None:
+        if target.within is None:
             return
-        arm = self._arm(query, wish.probability)
-        if arm <= wish.within:
+        arm = self._arm(query, target.probability)
+        if arm <= target.within:
             return
         if math.isinf(arm):
             raise PlanInfeasible(

@@ -44,7 +44,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Target:
     """How well somebody wants to know.
 
     Attributes:
@@ -63,9 +63,9 @@ class Wish:
         told = {"adaptive": self.adaptive or None, "confidence": self.confidence, "within": self.within}
         return {name: value for name, value in told.items() if value is not None} or None
 
-    def over(self, other: Wish) -> Wish:
+    def over(self, other: Target) -> Target:
         """This wish, and where it says nothing the other one."""
-        return Wish(
+        return Target(
             other.within if self.within is None else self.within,
             other.confidence if self.confidence is None else self.confidence,
             self.adaptive or other.adaptive,
@@ -78,7 +78,7 @@ class Wish:
 
 
 #: Whatever the budget allows.
-NO_WISH = Wish()
+NO_WISH = Target()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,13 +189,13 @@ class Measure:
         noise: of each value.
         price: what that costs in both sums of the ledger.
         error_bound: what the answer keeps with probability 1 - beta, in counts.
-        wish: how well the answer is to be known.
+        target: how well the answer is to be known.
     """
 
     noise: RoundNoise
     price: Amounts
     error_bound: float | None
-    wish: Wish
+    target: Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,12 +205,12 @@ class Buy:
     Attributes:
         purchase: what is measured, the noise and the price.
         expected: what the state expects of the query, as :class:`Measured` has it.
-        wish: how well the answer is to be known.
+        target: how well the answer is to be known.
     """
 
     purchase: Purchase[Strategy]
     expected: tuple[Units, int] | None
-    wish: Wish
+    target: Target
 
     @property
     def price(self) -> Amounts:
@@ -319,10 +319,10 @@ class AnsweringMechanism(SessionMechanism[S]):
         """
 
     @abstractmethod
-    def decide(self, state: S, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
+    def decide(self, state: S, query: Query, target: Target, slack: float = 0.0) -> Answer | Due:
         """Decide what is due for a query that was not answered before, or not as well as is wanted.
 
-        ``leaning`` is the part by which what is known is taken to be worse than it is: what was recorded was decided
+        ``slack`` is the part by which what is known is taken to be worse than it is: what was recorded was decided
         with numbers that may have had other last digits.
 
         Raises:
@@ -343,11 +343,11 @@ class AnsweringMechanism(SessionMechanism[S]):
         """
 
     @abstractmethod
-    def again(self, state: S, query: Query, given: Units, bound: float | None, wish: Wish) -> Answer | None:
+    def again(self, state: S, query: Query, given: Units, bound: float | None, target: Target) -> Answer | None:
         """The first answer once more; None where it is not known as well as is wished."""
 
     @abstractmethod
-    def show(self, state: S, query: Query, units: Units, wish: Wish) -> Estimates | None:
+    def show(self, state: S, query: Query, units: Units, target: Target) -> Estimates | None:
         """How well values that were given are known by now; None where nothing is known of that."""
 
     def working_bytes(self, state: S, query: Query) -> int:

@@ -19,8 +19,8 @@ from app.curator.mechanisms.protocol import (
     AnsweringMechanism,
     PayingState,
     Pinning,
+    Target,
     Units,
-    Wish,
 )
 from app.curator.opening import Opening
 from app.curator.plan import SessionPlan
@@ -45,29 +45,29 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         self._opening, self._space = opening, opening.dataset.space
         self._bits = opening.plan.answer_bits
         self._farthest = math.ldexp(GREATEST_ANSWER, -self._bits)
-        self._wish = Wish(opening.request.within, opening.request.confidence)
+        self._target = Target(opening.request.within, opening.request.confidence)
 
     @abstractmethod
-    def show(self, state: P, query: Query, units: Units, wish: Wish) -> Estimates:
+    def show(self, state: P, query: Query, units: Units, target: Target) -> Estimates:
         """How well values that were given before are known by now."""
 
-    def again(self, state: P, query: Query, given: Units, bound: float | None, wish: Wish) -> Answer | None:
+    def again(self, state: P, query: Query, given: Units, bound: float | None, target: Target) -> Answer | None:
         """A first answer stands unless a narrower interval is asked for than the one there is.
 
         Of a question that was asked before, that is the interval which holds for a question that was not chosen by
         noise: who repeats a request pays once.
         """
-        wish = replace(self._wished(wish), adaptive=False)
-        if wish.within is not None and not query.is_zero:
-            found = self.show(state, query, given, wish)
+        target = replace(self._targeted(target), adaptive=False)
+        if target.within is not None and not query.is_zero:
+            found = self.show(state, query, given, target)
             # Where there is no value there is nothing to know better.
-            if bool((found.highs - found.lows > 2 * wish.within).any()):
+            if bool((found.highs - found.lows > 2 * target.within).any()):
                 return None
         return Answer(given, "cached", bound)
 
-    def _wished(self, wish: Wish) -> Wish:
+    def _targeted(self, target: Target) -> Target:
         """The target of a question, or else of its session."""
-        return wish.over(self._wish)
+        return target.over(self._target)
 
     def _grid(self, values: FloatArray, bits: int | None = None) -> Units:
         """Values on the answer grid, or one of so many bits; of what is far beyond all data the end of it."""

@@ -57,7 +57,7 @@ def distance(private: npt.NDArray[np.int64], expected: npt.NDArray[np.int64]) ->
     return int(np.abs(private - expected).sum())
 
 
-def surprise(
+def play_marginal(
     private: npt.NDArray[np.int64],
     expected: npt.NDArray[np.int64],
     noise: npt.NDArray[np.int64],

@@ -21,12 +21,12 @@ from app.curator.mechanisms.protocol import (
     Due,
     Measured,
     Source,
+    Target,
     Units,
-    Wish,
 )
 from app.curator.mechanisms.recorded import RecordedMechanism, out_of_reach
 from app.curator.opening import Opening
-from app.curator.planners.table import TablePlan, held_bytes, means_of, residuals_of
+from app.curator.planners.table import TablePlan, funds_of, held_bytes, residuals_of
 from app.estimation.intervals import Estimates
 from app.measurements.record import Purchase
 from app.measurements.strategy import Strategy
@@ -63,7 +63,7 @@ class TableMechanism(RecordedMechanism[Evidence]):
         """Nothing is measured yet, and the whole share is left."""
         dataset = self._opening.dataset
         residuals = residuals_of(self._space, dataset.records)
-        return Evidence(self._plan.holds, residuals, means_of(dataset, self._opening.request))
+        return Evidence(self._plan.holds, residuals, funds_of(dataset, self._opening.request))
 
     def pin(self, state: Evidence, measured: Measured) -> None:
         """Take in what was measured before the first question: by others before the opening, then at the opening, which
@@ -100,17 +100,17 @@ class TableMechanism(RecordedMechanism[Evidence]):
             )
         answerer_of(query, self._space).check()
 
-    def decide(self, state: Evidence, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
+    def decide(self, state: Evidence, query: Query, target: Target, slack: float = 0.0) -> Answer | Due:
         """An estimate where that is good enough or nothing can be paid, else a measurement.
 
         Raises:
             PlanInfeasible: when what is wished cannot be had; nothing was drawn.
         """
-        answerer, wish = answerer_of(query, self._space), self._wished(wish)
+        answerer, target = answerer_of(query, self._space), self._targeted(target)
         if answerer.counts.is_zero:
             return Answer(np.full(query.numbers, 0 if query.is_zero else NO_VALUE), "estimate", None)
         try:
-            prediction, wanted = answerer.decide(state, state.held, wish, leaning)
+            prediction, wanted = answerer.decide(state, state.held, target, slack)
         except OutOfReach as error:
             raise self._refusal(error) from None
         if wanted is not None and wanted.strategy.cells <= MOST_COUNTED:
@@ -119,16 +119,16 @@ class TableMechanism(RecordedMechanism[Evidence]):
                 expected = None
                 if prediction is not None:
                     expected = self._grid(prediction.values.reshape(-1)), self._unit(prediction.standard_error)
-                return Buy(purchase, expected, wish)
+                return Buy(purchase, expected, target)
         answerer.check_known(state)
-        return self._answer(state, query, wish, "estimate")
+        return self._answer(state, query, target, "estimate")
 
     def apply(self, state: Evidence, query: Query, due: Due, units: Units | None) -> Answer:
         """The answer from all evidence, what was released for it among that."""
         assert isinstance(due, Buy)
         assert units is not None
         measured = due.measured(units)
-        return self._answer(state, query, due.wish, "measurement", self._learn(state, query, measured), measured)
+        return self._answer(state, query, due.target, "measurement", self._learn(state, query, measured), measured)
 
     def learn(self, state: Evidence, query: Query, answer: Answer) -> None:
         """Take in a first answer and what was measured for it."""
@@ -137,7 +137,7 @@ class TableMechanism(RecordedMechanism[Evidence]):
 
     # ------------------------------------------------------------------ what is known
 
-    def show(self, state: Evidence, query: Query, units: Units, wish: Wish) -> Estimates:
+    def show(self, state: Evidence, query: Query, units: Units, target: Target) -> Estimates:
         """How well values that were given before are known by now."""
         bits = self._bits if query.answer_bits is None else query.answer_bits
         given = np.where(units == NO_VALUE, np.nan, np.ldexp(units.astype(np.float64), -bits))
@@ -145,8 +145,8 @@ class TableMechanism(RecordedMechanism[Evidence]):
         if answerer.counts.is_zero:
             # Of no value nothing is known, of nothing all.
             errors = 0 * given
-            return Estimates(given, errors, errors, errors, np.ones(len(given), dtype=bool), wish.probability)
-        return answerer.shown(state, self._wished(wish), None, given)
+            return Estimates(given, errors, errors, errors, np.ones(len(given), dtype=bool), target.probability)
+        return answerer.shown(state, self._targeted(target), None, given)
 
     # ------------------------------------------------------------------ what it takes
 
@@ -185,11 +185,11 @@ class TableMechanism(RecordedMechanism[Evidence]):
         self,
         state: Evidence,
         query: Query,
-        wish: Wish,
+        target: Target,
         source: Source,
         bought: Bought | None = None,
         measured: Measured | None = None,
     ) -> Answer:
-        found = answerer_of(query, self._space).shown(state, wish, bought, None)
+        found = answerer_of(query, self._space).shown(state, target, bought, None)
         units = query.adding(self._grid(found.values, query.answer_bits))
         return Answer(units, source, None, accuracy=found, measured=measured)

@@ -116,11 +116,11 @@ def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
     workload = workload_of(space, request)
     method = _method(space, mechanism.method or "auto")
     check_options(space, mechanism.options, method, _OPTIONS[method])
-    edges, apart = Edges.of(space), dataset.apart
-    most = MOST_BITS if apart.binary else MOST_NUMBERS
+    edges, adjacency = Edges.of(space), dataset.adjacency
+    most = MOST_BITS if adjacency.binary else MOST_NUMBERS
     if edges.cells > most:
         raise PlanInfeasible(
-            f"{method} measures every cell, at most {most:,} of {'bits' if apart.binary else 'numbers'}, and the "
+            f"{method} measures every cell, at most {most:,} of {'bits' if adjacency.binary else 'numbers'}, and the "
             f"{space.kind} has {edges.cells:,}: declare fewer nodes, or ask its cuts one by one in a session of "
             "gaussian or laplace, or of a construction"
         )
@@ -131,16 +131,16 @@ def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
         )
     share = dataset.share(request.epsilon)
     whole = floor_to(request.epsilon) if dataset.admits_pure(request.epsilon) else None
-    measured = best_noise(edges, apart, budget.order, share, whole)
+    measured = best_noise(edges, adjacency, budget.order, share, whole)
     # Where its price passes the share, it takes all that is left of epsilon instead.
     regime: Regime = "renyi" if measured.price.renyi <= share else "pure"
     buys: tuple[Purchase[Strategy], ...] = (measured,)
     if method == "synthetic_graph" and mechanism.options.geometry != "cut_norm":
-        part = part_for_degrees(measured, apart, budget.order, by_pure=regime == "pure")
-        less, degrees = beside_degrees(edges, apart, budget.order, share, whole if regime == "pure" else None, part)
+        part = part_for_degrees(measured, adjacency, budget.order, by_pure=regime == "pure")
+        less, degrees = beside_degrees(edges, adjacency, budget.order, share, whole if regime == "pure" else None, part)
         if degrees_pay(degrees.added, measured.noise, edges):
             measured, buys = less, (less, degrees)
-    noise, events = measured.noise, tuple(event for buy in buys for event in buy.strategy.events(buy.noise, apart))
+    noise, events = measured.noise, tuple(event for buy in buys for event in buy.strategy.events(buy.noise, adjacency))
     deviation = rounded_up(math.sqrt(noise.variance))
     bound = all_cuts_bound(edges, [Term(noise)], request.beta)
     # A cut that has half of the nodes on either side has a quarter of the cells. How far those of a synthetic graph are

@@ -107,11 +107,11 @@ def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
             f"{max(space.shape):,}: use gaussian or laplace"
         )
     edges, whole = Edges.of(space), name == "histogram"
-    apart = dataset.apart
-    most = MOST_BITS if apart.binary else MOST_NUMBERS
+    adjacency = dataset.adjacency
+    most = MOST_BITS if adjacency.binary else MOST_NUMBERS
     if whole and edges.cells > most:
         raise PlanInfeasible(
-            f"histogram measures every cell, at most {most:,} of {'bits' if apart.binary else 'numbers'}, and the "
+            f"histogram measures every cell, at most {most:,} of {'bits' if adjacency.binary else 'numbers'}, and the "
             f"{space.kind} has {edges.cells:,}: use evidence"
         )
     budget, share = dataset.budget, dataset.share(request.epsilon)
@@ -126,7 +126,7 @@ def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
         if alone <= once * math.sqrt(questions):
             return _offer(dataset, request, "laplace", (), alone)
     if whole or (edges.cells <= most and request.within is None):
-        buys = beside_degrees(edges, apart, order, share, pure, BESIDE_EDGES)
+        buys = beside_degrees(edges, adjacency, order, share, pure, BESIDE_EDGES)
         deviation = math.sqrt(buys[0].noise.variance)
         by_edges = _BY_EDGES * deviation * math.sqrt(math.prod(edges.shape))
         many = 10**9 if questions is None else questions
@@ -146,7 +146,7 @@ def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
         # What is asked to be known so well is measured by itself: degrees would not make it cheaper.
         return _offer(dataset, request, "degrees", (), request.within / 2)
     part = MOST_PART if questions is None else min(MOST_PART, DEGREES_PART + EACH_PART * questions)
-    degrees = degrees_noise(edges, apart, order, floor_to(Fraction(share) * part), by_pure=False)
+    degrees = degrees_noise(edges, adjacency, order, floor_to(Fraction(share) * part), by_pure=False)
     everything = _total(dataset, floor_to(Fraction(share) * TOTAL_PART), pure=False)
     return _offer(dataset, request, "degrees", (degrees, everything), each)
 
@@ -160,7 +160,7 @@ def _sums(
         Unaffordable: when that pays for no noise that can be drawn.
     """
     first = floor_to(Fraction(pure) * (1 - TOTAL_BESIDE))
-    degrees = degrees_noise(edges, dataset.apart, dataset.budget.order, first, by_pure=True)
+    degrees = degrees_noise(edges, dataset.adjacency, dataset.budget.order, first, by_pure=True)
     everything = _total(dataset, EXACT.subtract(pure, first), pure=True)
     return _offer(dataset, request, "sums", (degrees, everything), error)
 
@@ -178,7 +178,7 @@ def _total(dataset: PublicDataset, held: Decimal, *, pure: bool) -> Purchase[Ask
     """
     space, order = dataset.space, dataset.budget.order
     everything, bits = Asked.of(CutQuery(type="cut", left="all", right="all").compiled(space)), space.answer_bits
-    noise = noise_on_grid(float(held), float(order), *everything.moved(dataset.apart, bits), bits, pure=pure)
+    noise = noise_on_grid(float(held), float(order), *everything.sensitivity(dataset.adjacency, bits), bits, pure=pure)
     if noise is None:
         raise Unaffordable("so small a share pays for no noise that can be drawn: raise epsilon")
     return dataset.purchase(everything, noise)

@@ -122,11 +122,11 @@ def _terms(dataset: PublicDataset, edges: Edges, bits: int, number: int, share: 
     Raises:
         Unaffordable: when such a part pays for no noise that can be drawn.
     """
-    part, apart = floor_to(Fraction(share) / (number * (STEPS + 1))), dataset.apart
+    part, adjacency = floor_to(Fraction(share) / (number * (STEPS + 1))), dataset.adjacency
     one = [_any(edges, bits, whole=whole) for whole in (False, True)]
-    step, query = (product_noise(each, apart, dataset.budget.order, part) for each in one)
+    step, query = (product_noise(each, adjacency, dataset.budget.order, part) for each in one)
     rounds = PowerRounds(edges, bits, number, step.added, query.added, step.price, query.price)
-    ((each, _),), ((whole, _),) = (buy.strategy.events(buy.noise, apart) for buy in (step, query))
+    ((each, _),), ((whole, _),) = (buy.strategy.events(buy.noise, adjacency) for buy in (step, query))
     return rounds, ((each, STEPS * number), (whole, number))
 
 

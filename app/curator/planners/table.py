@@ -19,7 +19,7 @@ from app.curator.plan import EvidencePlan, Offer
 from app.curator.request import SessionRequest
 from app.curator.workloads import too_many_values, values_bytes
 from app.estimation.tables.residuals import Residuals
-from app.policies.table import Means, Mode, OutOfReach, Policy
+from app.policies.table import Funds, Mode, OutOfReach, Policy
 from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent, PureStep
 from app.privacy.ledger import Amounts
 from app.spaces.partition import Partition
@@ -43,7 +43,7 @@ class TablePlan(EvidencePlan):
 
     def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float] | None:
         """Those of counts under conditions on one and on two attributes."""
-        policy = Policy(residuals_of(dataset.space, dataset.records), means_of(dataset, request))
+        policy = Policy(residuals_of(dataset.space, dataset.records), funds_of(dataset, request))
         try:
             found = policy.expected()
         except OutOfReach:
@@ -63,7 +63,7 @@ def table(dataset: PublicDataset, request: SessionRequest) -> Offer[TablePlan]:
         PlanInfeasible, PrivacyError: when there is no such session.
     """
     check_table(dataset, request)
-    policy = Policy(residuals_of(dataset.space, dataset.records), means_of(dataset, request))
+    policy = Policy(residuals_of(dataset.space, dataset.records), funds_of(dataset, request))
     order, share = dataset.budget.order, dataset.share(request.epsilon)
     plan = partial(
         TablePlan, max_updates=request.max_queries, mode=policy.mode, how=_HOW[policy.mode], declared=request.declared
@@ -109,7 +109,7 @@ def gaussian_of(share: Fraction, order: Decimal) -> PrivacyEvent:
     return DiscreteGaussianAnswer(Fraction(1), 2 * share / Fraction(order))
 
 
-def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
+def funds_of(dataset: PublicDataset, request: SessionRequest) -> Funds:
     """The budget of a session, for its policy.
 
     Raises:
@@ -120,7 +120,7 @@ def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
     share = dataset.share(epsilon)
     # Tests are not pure, and where little is to be paid the other sum counts it as less.
     pure = not request.contract and request.within is None and dataset.admits_pure(epsilon)
-    return Means(
+    return Funds(
         float(budget.order),
         float(share),
         float(epsilon),

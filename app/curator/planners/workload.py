@@ -39,7 +39,7 @@ from app.spaces.space import Space
 
 #: For a fit the precision of what is measured of most attributes together is this part of what would be best for
 #: unbiased values (docs/releases.md).
-LEANING = 0.5
+EMPHASIS = 0.5
 #: Methods that look for what is best to measure.
 SEARCHED: tuple[Method, ...] = ("factorization", "synthetic_table")
 #: The options that belong to methods of tables; the others have none.
@@ -193,13 +193,13 @@ def _measured(
     if method in ("gaussian", "projection"):
         if isinstance(workload, Ranges):
             raise PlanInfeasible(f"{method} measures questions one by one, and ranges are too many: use factorization")
-        own = [question.apart(sizes) for question in workload.questions]
+        own = [question.marginal_of(sizes) for question in workload.questions]
         if sum(marginal.cells for marginal in own) > MOST_CELLS:
             raise PlanInfeasible(
                 f"a release measures at most {MOST_CELLS:,} cells, and the workload has "
                 f"{sum(marginal.cells for marginal in own):,}: ask for fewer marginals, or of fewer attributes"
             )
-        cells = workload.apart.cells
+        cells = workload.marginal_of.cells
         if method == "projection" and cells > MOST_FITTED:
             # Said before anything is paid: what would be made of the measurements could not be held.
             raise PlanInfeasible(
@@ -209,15 +209,15 @@ def _measured(
         buys = paying.fitted([TableStrategy.of(marginal) for marginal in own], [1.0] * len(own))
         return buys, unbiased(buys, workload.questions, empty)
     try:
-        leaning = LEANING if method == "synthetic_table" else 1.0
-        found = _factorized(dataset, workload, paying, leaning, request.mechanism.rows)
+        emphasis = EMPHASIS if method == "synthetic_table" else 1.0
+        found = _factorized(dataset, workload, paying, emphasis, request.mechanism.rows)
     except UnfitWorkload as error:
         raise PlanInfeasible(f"{method}: {error}") from None
     return found.buys, found.expected
 
 
 def _factorized(
-    dataset: PublicDataset, workload: TableWorkload, paying: Paying, leaning: float, rows: Mapping[str, Any] | None
+    dataset: PublicDataset, workload: TableWorkload, paying: Paying, emphasis: float, rows: Mapping[str, Any] | None
 ) -> Factorization:
     """The measurements that make the errors of a workload least.
 
@@ -229,8 +229,8 @@ def _factorized(
         for marginal in workload.marginals:
             weights[marginal] = weights.get(marginal, 0.0) + 1.0
         if workload.even:
-            return for_marginals(weights, paying, public_total=dataset.records is not None, leaning=leaning)
-    marginal = workload.apart
+            return for_marginals(weights, paying, public_total=dataset.records is not None, emphasis=emphasis)
+    marginal = workload.marginal_of
     if marginal.cells > MOST_ROW_CELLS:
         raise UnfitWorkload(
             f"the workload tells {approximate(marginal.cells)} cells apart, at most {MOST_ROW_CELLS:,}: ask for "

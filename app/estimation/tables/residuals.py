@@ -1137,7 +1137,7 @@ def _weighing(question: Question, marginal: Marginal) -> csr_array | None:
         return None
     places = [marginal.attributes.index(a) for a in question.attributes]
     cells = [marginal.partition(place) for place in places]
-    if not all(p.refines(question.told(k)) for k, p in enumerate(cells)):
+    if not all(p.refines(question.partition(k)) for k, p in enumerate(cells)):
         return None
     if isinstance(question, Sum):
         return csr_array(_on(question, marginal).reshape(1, -1))
@@ -1149,7 +1149,7 @@ def _weighing(question: Question, marginal: Marginal) -> csr_array | None:
             if question.attributes[k] == question.axis:
                 weights = weights * along(question.weights[own.members], place, rank)
         else:
-            asked = question.told(k)
+            asked = question.partition(k)
         if asked is not None:
             labels = asked.labels[own.members].reshape([-1 if axis == place else 1 for axis in range(rank)])
             answers = answers * asked.cells + labels
@@ -1172,7 +1172,7 @@ def own_values(question: Question, measurement: Apart) -> Unbiased | None:
     if not set(question.attributes) <= set(measurement.marginal.attributes):
         return None
     if isinstance(question, Cells) and any(
-        measurement.marginal.partition(measurement.marginal.attributes.index(a)).least > question.told(k).most
+        measurement.marginal.partition(measurement.marginal.attributes.index(a)).least > question.partition(k).most
         for k, a in enumerate(question.attributes)
     ):
         return None
@@ -1181,12 +1181,12 @@ def own_values(question: Question, measurement: Apart) -> Unbiased | None:
     variance = measurement.variance * (measurement.marginal.cells // marginal.cells)
     cells = [marginal.partition(k) for k in range(len(marginal.attributes))]
     if isinstance(question, WeightedCells):
-        if not all(p.refines(question.told(k)) for k, p in enumerate(cells)):
+        if not all(p.refines(question.partition(k)) for k, p in enumerate(cells)):
             return None
         variances = question.squared(np.full(marginal.shape, variance), cells)
         return Unbiased(question.of(measurement.onto(attributes), cells), variances)
     if isinstance(question, Sum):
-        if not all(p.refines(question.told(k)) for k, p in enumerate(cells)):
+        if not all(p.refines(question.partition(k)) for k, p in enumerate(cells)):
             return None
         weights = question.on(cells)
         value = float((measurement.onto(attributes) * weights).sum())
@@ -1195,7 +1195,7 @@ def own_values(question: Question, measurement: Apart) -> Unbiased | None:
     told, merged = np.ones((), dtype=bool), np.ones(())
     places: list[tuple[Partition, Array]] = []
     for axis, own in enumerate(cells):
-        asked = question.told(axis)
+        asked = question.partition(axis)
         labels = asked.labels[own.members]
         cut = asked.labels != labels[own.labels]
         # A cell that is cut spoils all cells asked for that it lies in.

@@ -15,7 +15,7 @@ import orjson
 
 from app.declarations.errors import CuratorError
 from app.measurements.noise import Law, Noise
-from app.measurements.pricing import Apart, Events, answer
+from app.measurements.pricing import Adjacency, Events, answer
 from app.measurements.strategy import Strategy
 from app.spaces.queries.degrees import CompiledDegrees
 from app.spaces.queries.registry import from_canonical
@@ -80,21 +80,21 @@ class Asked(Strategy):
         query = self.query(space) if self.compiled is None else self.compiled
         return np.atleast_1d(np.asarray(space.to_answer_grid(query.exact(data), query), np.int64))
 
-    def moved(self, apart: Apart, bits: int) -> tuple[int, int]:
+    def sensitivity(self, adjacency: Adjacency, bits: int) -> tuple[int, int]:
         """By how much the values of neighbours differ, in units of 2^-bits: in L1, and in the square of L2."""
         query, unit = self.compiled, 1 << bits
         assert query is not None, "a query that is measured is at hand"
         if isinstance(query, CompiledDegrees):
-            gamma = apart.gamma
-            return query.l1(gamma, apart.side) * unit, query.squared(gamma, apart.side) * unit**2
+            gamma = adjacency.gamma
+            return query.l1(gamma, adjacency.side) * unit, query.squared(gamma, adjacency.side) * unit**2
         # An entry is in one of the numbers, with a weight of 1 at most. What is finer than the grid is rounded to it.
-        moved = -(-apart.gamma * unit // (1 << apart.bits))
-        return moved, moved**2
+        sensitivity = -(-adjacency.gamma * unit // (1 << adjacency.bits))
+        return sensitivity, sensitivity**2
 
-    def events(self, noise: Law, apart: Apart) -> Events:
+    def events(self, noise: Law, adjacency: Adjacency) -> Events:
         """All values together, each on the answer grid."""
         assert isinstance(noise, Noise)
-        return ((answer(noise, *self.moved(apart, noise.bits)), 1),)
+        return ((answer(noise, *self.sensitivity(adjacency, noise.bits)), 1),)
 
     def describe(self, space: Space) -> dict[str, Any]:
         """Which kind of query."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from app.measurements.noise import Law
-from app.measurements.pricing import Apart, Events, answer
+from app.measurements.pricing import Adjacency, Events, answer
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
 from app.spaces.space import Space
@@ -67,14 +67,14 @@ class Degrees(Strategy):
                 side -= loops
         return np.concatenate(sides)
 
-    def events(self, noise: Law, apart: Apart) -> Events:
+    def events(self, noise: Law, adjacency: Adjacency) -> Events:
         """A cell is counted by two degrees. Of the cells that move one end is the same: its degree moves by gamma at
-        most, those of the other ends by ``moved`` at most and by gamma together, which costs as cells do.
+        most, those of the other ends by ``sensitivity`` at most and by gamma together, which costs as cells do.
         """
-        gamma, moved = apart.gamma, apart.moved
+        gamma, sensitivity = adjacency.gamma, adjacency.sensitivity
         if noise.kind == "gaussian":
-            return ((answer(noise, 2 * gamma, gamma**2 + apart.cells * moved**2), 1),)
-        return (answer(noise, gamma, gamma**2), 1), (answer(noise, moved, moved**2), apart.cells)
+            return ((answer(noise, 2 * gamma, gamma**2 + adjacency.cells * sensitivity**2), 1),)
+        return (answer(noise, gamma, gamma**2), 1), (answer(noise, sensitivity, sensitivity**2), adjacency.cells)
 
     def describe(self, space: Space) -> dict[str, Any]:
         """With the cells whose sums they are."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.measurements.noise import BitFlips, Law
-from app.measurements.pricing import Apart, Events, answer
+from app.measurements.pricing import Adjacency, Events, answer
 from app.measurements.strategy import Strategy
 from app.privacy.costs import RandomisedResponse
 from app.spaces.space import Space
@@ -137,18 +137,18 @@ class Edges(Strategy):
         cells[self.positions(rows[upper], columns[upper])] = kept.data[upper]
         return cells
 
-    def events(self, noise: Law, apart: Apart) -> Events:
+    def events(self, noise: Law, adjacency: Adjacency) -> Events:
         """The cost of a move is convex in it, zero at zero, and of Gaussian noise its square. So moves of at most
-        ``moved`` that add up to gamma cost no more than ``cells`` moves by ``moved`` (docs/privacy.md, 9.6). Bits that
-        differ are no more than ``cells``.
+        ``sensitivity`` that add up to gamma cost no more than ``cells`` moves by ``sensitivity`` (docs/privacy.md,
+        9.6). Bits that differ are no more than ``cells``.
         """
         if isinstance(noise, BitFlips):
-            if apart.moved != 1:
+            if adjacency.sensitivity != 1:
                 raise ValueError("a bit moves by one")
-            return ((RandomisedResponse(noise.probability), apart.cells),)
+            return ((RandomisedResponse(noise.probability), adjacency.cells),)
         if noise.kind == "gaussian":
-            return ((answer(noise, apart.gamma, apart.cells * apart.moved**2), 1),)
-        return ((answer(noise, apart.moved, apart.moved**2), apart.cells),)
+            return ((answer(noise, adjacency.gamma, adjacency.cells * adjacency.sensitivity**2), 1),)
+        return ((answer(noise, adjacency.sensitivity, adjacency.sensitivity**2), adjacency.cells),)
 
     def describe(self, space: Space) -> dict[str, Any]:
         """All cells: of an undirected graph pairs of nodes, of a directed one no loops."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from app.measurements.noise import Law
 from app.measurements.packing import packed_numbers, unpacked_numbers
-from app.measurements.pricing import Apart, Events, answer
+from app.measurements.pricing import Adjacency, Events, answer
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
 from app.spaces.space import Space
@@ -83,7 +83,7 @@ class Products(Strategy):
         return self.bits * (2 if self.whole else 1)
 
     @property
-    def moved_squared(self) -> int:
+    def squared_sensitivity(self) -> int:
         """The square of the most that all values move by in the L2 norm where cells move by one unit in the L1 norm, in
         units of 2^-grid_bits. Where it is one cell by one unit, this is reached with weights of 1 at its ends.
         """
@@ -111,13 +111,13 @@ class Products(Strategy):
         # Either direction of an undirected edge is kept.
         return np.array([left @ values // (2 if kind == "pairs" else 1)], np.int64)
 
-    def events(self, noise: Law, apart: Apart) -> Events:
+    def events(self, noise: Law, adjacency: Adjacency) -> Events:
         """Values are linear in the cells, so neighbours are no farther apart in L2 than where all of gamma is in one
         cell, by the triangle inequality (docs/privacy.md, 9.7), and edges of one node with weights of 1 are as far. The
         price is the same whatever the weights are. Noise is Gaussian, on the grid of data and weights together.
         """
         assert noise.kind == "gaussian"
-        return ((answer(noise, 0, apart.gamma**2 * self.moved_squared), 1),)
+        return ((answer(noise, 0, adjacency.gamma**2 * self.squared_sensitivity), 1),)
 
     def describe(self, space: Space) -> dict[str, Any]:
         """With the cells."""

@@ -21,8 +21,8 @@ import numpy as np
 
 from app.measurements.counting import counted_together, summed
 from app.measurements.noise import Law
-from app.measurements.pricing import Apart, Events, answer
-from app.measurements.rows import Moved, Rows, centred, moved_by_contrasts
+from app.measurements.pricing import Adjacency, Events, answer
+from app.measurements.rows import Rows, Sensitivity, centred, contrast_sensitivity
 from app.measurements.strategy import Strategy
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
@@ -167,18 +167,18 @@ class Part:
         return self.marginal.shape if self.rows is None else (self.rows.count,)
 
     @lazy
-    def moved(self) -> Moved:
+    def sensitivity(self) -> Sensitivity:
         """The sensitivity of the values to one record, in the units that are released. Exact: of counts and moments it
         is in one cell.
         """
         if self.residual:
-            one = moved_by_contrasts(self.marginal)
+            one = contrast_sensitivity(self.marginal)
         elif self.rows is not None:
-            one = self.rows.moved
+            one = self.rows.sensitivity
         else:
             most = 1 if self.moment is None else self.moment.largest
-            one = Moved(most, most**2)
-        return Moved(self.multiplier * one.absolute, self.multiplier**2 * one.squared)
+            one = Sensitivity(most, most**2)
+        return Sensitivity(self.multiplier * one.absolute, self.multiplier**2 * one.squared)
 
     def describe(self, space: Space) -> dict[str, Any]:
         """Of moments the attribute and the power, of rows how many there are."""
@@ -255,14 +255,14 @@ class TableStrategy(Strategy):
         return sum(part.cells for part in self.parts)
 
     @property
-    def moved(self) -> tuple[Moved, ...]:
+    def sensitivity(self) -> tuple[Sensitivity, ...]:
         """For each part what one record moves it by at most."""
-        return tuple(part.moved for part in self.parts)
+        return tuple(part.sensitivity for part in self.parts)
 
     def is_exact(self, capacity: int) -> bool:
         """Whether sums over so many records are 64-bit integers with room to spare, and all that they are made of: no
         partial sum, nor a number on the way to contrasts, passes what all records together move the values by."""
-        return all((part.moved.absolute * max(capacity, 1)).bit_length() < EXACT_BITS for part in self.parts)
+        return all((part.sensitivity.absolute * max(capacity, 1)).bit_length() < EXACT_BITS for part in self.parts)
 
     def check(self, space: Space) -> None:
         """Raise ValueError unless it is one of this table."""
@@ -300,14 +300,14 @@ class TableStrategy(Strategy):
             found.append(np.concatenate(parts))
         return found
 
-    def events(self, noise: Law, apart: Apart) -> Events:
+    def events(self, noise: Law, adjacency: Adjacency) -> Events:
         """Neighbours differ in at most gamma records: a part moves by at most gamma times what one record moves it by,
         in L1 and in L2, by the triangle inequality. The parts compose (docs/privacy.md, 9.4 and 9.5).
         """
-        gamma = apart.gamma
+        gamma = adjacency.gamma
         if noise.kind == "gaussian":
-            return ((answer(noise, 0, gamma**2 * sum(moved.squared for moved in self.moved)), 1),)
-        return tuple((answer(noise, gamma * moved.absolute, 0), 1) for moved in self.moved)
+            return ((answer(noise, 0, gamma**2 * sum(sensitivity.squared for sensitivity in self.sensitivity)), 1),)
+        return tuple((answer(noise, gamma * sensitivity.absolute, 0), 1) for sensitivity in self.sensitivity)
 
     def describe(self, space: Space) -> dict[str, Any]:
         """The attributes that are counted by, or the parts."""

@@ -13,8 +13,8 @@ import numpy as np
 import orjson
 
 from app.audit import records
-from app.curator.mechanisms.protocol import Answer, Buy, Due, MarginalTest, Measure, Measured, Source, Units, Wish
-from app.curator.mechanisms.round import Hit, Miss, play, race, surprise
+from app.curator.mechanisms.protocol import Answer, Buy, Due, MarginalTest, Measure, Measured, Source, Target, Units
+from app.curator.mechanisms.round import Hit, Miss, play, play_marginal, race
 from app.declarations.errors import CuratorError
 from app.estimation.intervals import Estimates
 from app.privacy.ledger import Amounts
@@ -74,11 +74,11 @@ class Rounds:
         session = live.session
         question = compiled(session.dataset.space, asked, self._residents.room)
         query = question.query
-        wish = Wish(question.within, question.confidence, question.adaptive)
+        target = Target(question.within, question.confidence, question.adaptive)
         if max(len(query.canonical_bytes), len(query.blob or b"")) > RECORD_BYTES:
             raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
         work.base.setdefault(live.row.id, live.row)
-        due = session.consider(query, unverified=question.unverified, wish=wish)
+        due = session.consider(query, unverified=question.unverified, target=target)
         price = None
         if not isinstance(due, Answer):
             private = _private(live, query, due)
@@ -93,7 +93,7 @@ class Rounds:
                 else:
                     price = due.price
                     due = self._residents.released(live, query, due, released, work.ballast)
-            return self._record(live, query, words(asked), due, price, wish, work)
+            return self._record(live, query, words(asked), due, price, target, work)
         except CuratorError as error:
             raise _Unfinished from error
 
@@ -129,7 +129,7 @@ class Rounds:
         noise, count = tests.take(1 if due.race is None else due.race.cut), 1
         if due.race is not None:
             count = self._residents.count(live, due.race)
-        released = surprise(private, due.counts, noise, count, due.threshold, fresh.take(len(private)))
+        released = play_marginal(private, due.counts, noise, count, due.threshold, fresh.take(len(private)))
         for source in (tests, fresh):
             if source.low:
                 self._context.refill(source)
@@ -142,7 +142,7 @@ class Rounds:
         asked: bytes | None,
         answer: Answer,
         price: Amounts | None,
-        wish: Wish,
+        target: Target,
         work: Work,
     ) -> dict[str, Any]:
         """Take an answer into the session's state and into the work; ``price`` is what it costs. The reply."""
@@ -162,7 +162,7 @@ class Rounds:
             previous_hash=row.head_hash,
             measurement=measured,
             tested=None if answer.tested is None else answer.tested.tolist(),
-            wish=wish.document(),
+            target=target.document(),
             asked=asked,
         )
         self._residents.record(live, query, answer, work.ballast)
@@ -180,7 +180,7 @@ class Rounds:
             sequence, session.queries_asked, session.updates_used, share, sealed.entry_hash
         )
         work.sources.append("unverified" if answer.unverified else answer.source)
-        accuracy = session.accuracy(query, answer, wish)
+        accuracy = session.accuracy(query, answer, target)
         if accuracy is not None and not accuracy.converged:
             work.unfitted.append(row.id)
         limited = session.opening.request.declared
@@ -259,7 +259,7 @@ def answer_view(query: Query, values: list[float | None], accuracy: Estimates | 
         kind = "unbiased" if accuracy.unbiased.all() else "model"
     known: dict[str, Any] = {"interval_kind": kind, "confidence": None if accuracy is None else accuracy.confidence}
     if query.labels:
-        order = query.told(np.arange(query.numbers)).tolist()
+        order = query.ordered(np.arange(query.numbers)).tolist()
         return {
             "axes": query.labels,
             "values": [values[place] for place in order],

@@ -250,7 +250,7 @@ class CompiledBlocks(Query):
     def labels(self) -> list[dict[str, Any]]:
         return [{"attribute": asked.name, "labels": list(asked.labels)} for asked in self.asked]
 
-    def told(self, values: Array) -> Array:
+    def ordered(self, values: Array) -> Array:
         """Numbers in the order of the answer: row-major as it was asked.
 
         Of an undirected graph each number between two groups stands at both of its places.

@@ -116,7 +116,7 @@ class CompiledDegrees(Query):
         bins = np.searchsorted(np.array(self.edges), degrees, side="right") - 1
         return np.bincount(bins, minlength=self.numbers).astype(np.int64)
 
-    def moved(self, gamma: int, unit_side: str | None = None) -> int:
+    def sensitivity(self, gamma: int, unit_side: str | None = None) -> int:
         """The most nodes that are in different bins for neighbouring data sets.
 
         An edge that is added or removed changes the degree of one node of a side, of an undirected graph that of two.
@@ -138,7 +138,7 @@ class CompiledDegrees(Query):
         A node that moves leaves one bin and enters another: 2 a node, and by the triangle inequality no more for
         several. It is met: nodes of one degree on the upper end of a bin all gain an edge.
         """
-        return 2 * self.moved(gamma, unit_side)
+        return 2 * self.sensitivity(gamma, unit_side)
 
     def squared(self, gamma: int, unit_side: str | None = None) -> int:
         """By how much they may differ in L2, squared.
@@ -146,7 +146,7 @@ class CompiledDegrees(Query):
         The difference is a sum of vectors with one -1 and one 1, one a node that moves, each of length sqrt 2. So k
         nodes move it by at most k sqrt 2, as they do where all of them leave one bin for the same other one.
         """
-        return 2 * self.moved(gamma, unit_side) ** 2
+        return 2 * self.sensitivity(gamma, unit_side) ** 2
 
     @lazy
     def canonical(self) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class CompiledHierarchy(Query):
     @lazy
     def question(self) -> Nested:
         return Nested(
-            self.base.question.apart(self.base.universe), self.base.axes[0], self.tree.levels, self.tree.nodes
+            self.base.question.marginal_of(self.base.universe), self.base.axes[0], self.tree.levels, self.tree.nodes
         )
 
     @property

@@ -266,7 +266,7 @@ class CompiledMarginal(Query):
         """The axes of the answer as JSON, in the order asked: the attribute of each, and what its cells are called."""
         return [{"attribute": asked.name, "labels": list(asked.labels)} for asked in self.asked]
 
-    def told(self, values: Array) -> Array:
+    def ordered(self, values: Array) -> Array:
         """Numbers, one a cell in the order of :meth:`exact`, in the order of the answer: row-major as it was asked."""
         order = [self.axes.index(asked.axis) for asked in self.asked if asked.axis in self.axes]
         return values.reshape(self.shape).transpose(order).reshape(-1)

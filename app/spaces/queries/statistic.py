@@ -224,8 +224,8 @@ class CompiledStatistic(Query):
     def labels(self) -> list[dict[str, Any]]:
         return list(self.base.labels)
 
-    def told(self, values: Array) -> Array:
-        return self.base.told(values)
+    def ordered(self, values: Array) -> Array:
+        return self.base.ordered(values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,10 +291,10 @@ class StatisticOfNumbers(CompiledStatistic):
         axes = list(self.base.labels)
         return [*axes, {"attribute": "q", "labels": list(self.levels)}] if len(self.levels) > 1 else axes
 
-    def told(self, values: Array) -> Array:
+    def ordered(self, values: Array) -> Array:
         """Numbers, group by group and for each group one a level, in the order of the answer."""
         each = values.reshape(self.base.numbers, -1)
-        return np.stack([self.base.told(column) for column in each.T], axis=1).reshape(-1)
+        return np.stack([self.base.ordered(column) for column in each.T], axis=1).reshape(-1)
 
 
 def records(space: TableSpace, where: Where, there: Mapping[int, Members] = MappingProxyType({})) -> Query:

@@ -14,7 +14,7 @@ import numpy as np
 from app.audit import records
 from app.audit.replay import Verdict, replay
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms.protocol import Answer, Buy, Measured, Units, Wish
+from app.curator.mechanisms.protocol import Answer, Buy, Measured, Target, Units
 from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
@@ -78,11 +78,11 @@ class Playing:
             session="e1d2", sequence=sequence, measured=measured.document(), recorded_at=AT
         )
 
-    def ask(self, words: Document, **wish: Any) -> Answer:
+    def ask(self, words: Document, **target: Any) -> Answer:
         """Ask as the service does; the answer."""
-        session, asked = self.session, Wish(**wish)
+        session, asked = self.session, Target(**target)
         query = parse_query(words).compiled(session.dataset.space)
-        due = session.consider(query, wish=asked)
+        due = session.consider(query, target=asked)
         name, sequence = None, session.sequence + 1
         if isinstance(due, Buy):
             due = session.apply(query, due, self.drawn_for(query, due))
@@ -101,7 +101,7 @@ class Playing:
             recorded_at=AT,
             previous_hash=self.head,
             measurement=name,
-            wish=asked.document(),
+            target=asked.document(),
             asked=records.words(words),
         )
         session.record(query, due)

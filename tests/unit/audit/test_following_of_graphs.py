@@ -20,7 +20,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible, QueriesExhausted
 from app.curator.mechanisms import graph as graph_mechanism
 from app.curator.mechanisms.graph import GraphEvidence
-from app.curator.mechanisms.protocol import Measured, Wish
+from app.curator.mechanisms.protocol import Measured, Target
 from app.curator.opening import Opening
 from app.curator.session import Session
 from app.declarations.errors import CuratorError
@@ -154,16 +154,16 @@ def test_who_is_told_the_records_knows_the_same(kind: str, mode: str) -> None:
     sources = set()
     for number in range(60):
         words = player.question(number)
-        wish: Document = {}
+        target: Document = {}
         if asked and number % 6 == 1:
             words = asked[int(player.rng.integers(len(asked)))]
-            wish = [{"within": 40.0}, {"within": 90.0, "confidence": 0.8}, {"adaptive": True}, {"confidence": 0.99}][
+            target = [{"within": 40.0}, {"within": 90.0, "confidence": 0.8}, {"adaptive": True}, {"confidence": 0.99}][
                 number // 6 % 4
             ]
             if number % 4 == 1:
-                wish |= {"adaptive": True}
+                target |= {"adaptive": True}
         elif number % 13 == 4:
-            wish = {"within": 120.0}
+            target = {"within": 120.0}
         elif number % 17 == 6:
             price, left = Amounts(Decimal("0.00001"), Decimal("0.00001")), known(player.session)[0].left
             if (
@@ -176,7 +176,7 @@ def test_who_is_told_the_records_knows_the_same(kind: str, mode: str) -> None:
         with contextlib.suppress(CuratorError):
             player.session.consider(parse_query(player.question(number)).compiled(player.session.dataset.space))
         with contextlib.suppress(PlanInfeasible, QueriesExhausted):
-            sources.add(player.ask(words, **wish).source)
+            sources.add(player.ask(words, **target).source)
         asked.append(words)
         same(player)
     assert len(sources) > 1
@@ -206,7 +206,7 @@ def test_of_many_numbers_nobody_learns(groups: int) -> None:
         if record["record"] == "measurement":
             later.pin(replace(Measured.read(record), price=NOTHING))
     query = parse_query(blocks(groups)).compiled(later.dataset.space)
-    assert later.mechanism.show(later.state, query, np.zeros(query.numbers, np.int64), Wish()).unbiased.all()
+    assert later.mechanism.show(later.state, query, np.zeros(query.numbers, np.int64), Target()).unbiased.all()
     assert known(later)[1].posterior.kept == kept
 
 

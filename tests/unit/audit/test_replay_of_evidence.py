@@ -23,7 +23,7 @@ from app.curator.mechanisms.protocol import Answer, Buy, Measured, Units
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
 from app.policies.table import Wanted
@@ -103,7 +103,7 @@ def played(number: int = 24, **words: Any) -> Player:
             player.ask({"type": "marginal", "attributes": ["a", "b", "c"]})
         if place == 5:
             counts, order = TableStrategy.of(Marginal.of((3,), {})), player.session.plan.order
-            player.forfeit(Purchase.at(counts, Noise("gaussian", Decimal(200), 0), Apart(1), order).price)
+            player.forfeit(Purchase.at(counts, Noise("gaussian", Decimal(200), 0), Adjacency(1), order).price)
         if place == 7:
             player.ask({"type": "marginal", "attributes": ["c", "a"], "where": {"d": 1}})
             player.ask({"type": "marginal", "attributes": ["a", "c"], "where": {"d": 1}})

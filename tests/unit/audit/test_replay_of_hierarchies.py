@@ -59,8 +59,8 @@ DATA = places()
 def played(**words: Any) -> Player:
     player = Player(**({"spec": SPEC, "data": DATA, "max_queries": 60, "epsilon": 0.9} | words))
     for question in QUESTIONS:
-        wish = {name: question[name] for name in WANTED & question.keys()}
-        player.ask({name: said for name, said in question.items() if name not in wish}, **wish)
+        target = {name: question[name] for name in WANTED & question.keys()}
+        player.ask({name: said for name, said in question.items() if name not in target}, **target)
     return player
 
 

@@ -115,7 +115,7 @@ def hostile_log(word: str) -> Writer:
         "measurement",
         asked=orjson.dumps({"type": word, "where": {word: {"in": [word]}}}, option=orjson.OPT_SORT_KEYS),
     )
-    log.answer(id, asked=None, query=orjson.dumps({word: word}), wish={"within": 5.0})
+    log.answer(id, asked=None, query=orjson.dumps({word: word}), target={"within": 5.0})
     log.answer(id, "hypothesis")
     log.forfeit(id)
     log.open("r1", "people", "0.1", mechanism={"method": word, "workload": word})

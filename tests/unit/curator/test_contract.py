@@ -18,8 +18,8 @@ from app.curator.certificates import Certificate, Certificates, whole_counts
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.mechanisms.contract import ContractMechanism
-from app.curator.mechanisms.protocol import Answer, MarginalTest, Measured, Wish
-from app.curator.mechanisms.round import surprise
+from app.curator.mechanisms.protocol import Answer, MarginalTest, Measured, Target
+from app.curator.mechanisms.round import play_marginal
 from app.curator.opening import Opening, Pins
 from app.curator.planners.contract import MOST_TESTED, Contract, ContractPlan
 from app.curator.planning import make_plan
@@ -212,7 +212,7 @@ def test_a_surprise_is_a_noisy_distance_beyond_the_threshold(
     size = min(len(private), len(expected))
     x, h = np.array(private[:size]), np.array(expected[:size])
     noise, fresh = np.array(drawn), np.arange(100, 100 + size)
-    found = surprise(x, h, noise, count, threshold, fresh)
+    found = play_marginal(x, h, noise, count, threshold, fresh)
     far = sum(abs(a - b) for a, b in zip(private[:size], expected[:size], strict=True))
     if any(far + one > threshold for one in drawn[:count]):
         assert found is not None
@@ -235,7 +235,7 @@ def test_a_record_moves_the_distance_by_one_at_most(private: list[int], place: i
     def told(counts: Any) -> list[bool]:
         """Whether each threshold is passed without noise: all that the distance decides."""
         nothing = [np.zeros(1, np.int64) for _ in range(64)]
-        return [surprise(counts, h, nothing[t], 1, t, np.zeros(len(x), np.int64)) is not None for t in range(64)]
+        return [play_marginal(counts, h, nothing[t], 1, t, np.zeros(len(x), np.int64)) is not None for t in range(64)]
 
     assert abs(sum(told(x)) - sum(told(neighbour))) <= 1
 
@@ -463,7 +463,7 @@ class Player:
             fresh = self.rng.normal(size=len(private))
             fresh *= self.rng.uniform(0, 1) * self.contract.reach(1) / np.sqrt(fresh @ fresh)
             fresh = np.trunc(fresh).astype(np.int64)
-            units = surprise(private, due.counts, drawn, len(drawn), due.threshold, fresh)
+            units = play_marginal(private, due.counts, drawn, len(drawn), due.threshold, fresh)
             due = self.session.apply(query, due, units)
         self.session.record(query, due)
         return due
@@ -578,7 +578,7 @@ def test_what_a_contract_session_does_not_take() -> None:
     with pytest.raises(InvalidQuery):
         player.ask({"type": "product", "weights": {"x0": [1 / 3, 0.0, 1.0]}})
     with pytest.raises(PlanInfeasible):
-        player.session.consider(player.query({"type": "marginal", "attributes": ["x0"]}), wish=Wish(within=3.0))
+        player.session.consider(player.query({"type": "marginal", "attributes": ["x0"]}), target=Target(within=3.0))
     spec = {**SPEC, "attributes": [{"name": f"x{k}", "size": 300} for k in range(2)]}
     dataset = PublicDataset(parse_spec(spec), None)
     request = parse_request(ASKED)

@@ -17,7 +17,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from app.curator.mechanisms.round import surprise
+from app.curator.mechanisms.round import play_marginal
 from app.curator.planners.contract import events_of_hit, price_of_hit
 from app.privacy.costs import Release, renyi_cost
 
@@ -57,7 +57,7 @@ def single(private: tuple[int, ...], expected: tuple[int, ...], threshold: int, 
     fresh = list(itertools.product(gaussian(mpmath.mpf(3 * scale * gamma) / 2), repeat=len(private)))
     for drawn, chance in laplace(scale * gamma):
         for values in fresh:
-            released = surprise(x, h, np.array([drawn]), 1, threshold, np.array([n for n, _ in values]))
+            released = play_marginal(x, h, np.array([drawn]), 1, threshold, np.array([n for n, _ in values]))
             outcome = None if released is None else tuple(released.tolist())
             found[outcome] += chance * mpmath.fprod(weight for _, weight in values)
     return found

@@ -21,7 +21,7 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.rdp import rdp_privacy_accountant
 
 from app.measurements.noise import Noise, NoiseKind
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Purchase
 from app.measurements.rows import Rows
 from app.measurements.strategies.hierarchy import Hierarchy
@@ -73,7 +73,7 @@ def neighbours(gamma: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return found
 
 
-def moved(strategy: TableStrategy, first: np.ndarray, second: np.ndarray) -> list[int]:
+def sensitivity(strategy: TableStrategy, first: np.ndarray, second: np.ndarray) -> list[int]:
     """By how much each released value moves, as the service counts: the only thing that is asked of it here."""
     both = [strategy.exact(None, DenseTensor(table)) for table in (first, second)]
     return [int(d) for d in both[1] - both[0] if d]
@@ -108,10 +108,10 @@ def test_the_price_is_no_less_than_the_joint_divergence(strategy: TableStrategy,
     scale = 7
     noise = law(kind, scale)
     # Many neighbours differ by the same shifts: their joint laws are one.
-    shifts = {tuple(moved(strategy, *pair)) for pair in neighbours(gamma)}
+    shifts = {tuple(sensitivity(strategy, *pair)) for pair in neighbours(gamma)}
     for name in ORDERS:
         order = Decimal(name)
-        price = Purchase.at(strategy, Noise(kind, Decimal(scale), 0), Apart(gamma), order).price
+        price = Purchase.at(strategy, Noise(kind, Decimal(scale), 0), Adjacency(gamma), order).price
         worst = max(divergence(noise, shifted, mpmath.mpf(name)) for shifted in shifts)
         assert worst <= mpmath.mpf(str(price.renyi))
         assert worst >= mpmath.mpf(str(price.renyi)) * (1 - mpmath.mpf("1e-3"))
@@ -126,8 +126,8 @@ def test_the_price_of_combinations_is_no_less_than_the_joint_divergence(
     """With Gaussian noise it is that, to a part in a thousand; with Laplace noise it is that of all in one value, which
     is more. Catches a norm in the place of another, and one over rows in the place of columns."""
     noise, order = law(kind, 9), Decimal(4)
-    price = mpmath.mpf(str(Purchase.at(strategy, Noise(kind, Decimal(9), 0), Apart(2), order).price.renyi))
-    worst = max(divergence(noise, moved(strategy, *pair), mpmath.mpf(4)) for pair in neighbours(2))
+    price = mpmath.mpf(str(Purchase.at(strategy, Noise(kind, Decimal(9), 0), Adjacency(2), order).price.renyi))
+    worst = max(divergence(noise, sensitivity(strategy, *pair), mpmath.mpf(4)) for pair in neighbours(2))
     assert worst <= price
     assert worst >= price * (1 - mpmath.mpf("1e-3") if kind == "gaussian" else mpmath.mpf("0.3"))
 
@@ -138,9 +138,9 @@ def test_the_price_of_combinations_is_no_less_than_the_joint_divergence(
 def test_the_pure_price_is_the_largest_ratio(strategy: TableStrategy, gamma: int) -> None:
     """Catches the largest epsilon of all parts in the place of their sum."""
     noise = law("laplace", 7)
-    price = Purchase.at(strategy, Noise("laplace", Decimal(7), 0), Apart(gamma), Decimal(2)).price.pure
+    price = Purchase.at(strategy, Noise("laplace", Decimal(7), 0), Adjacency(gamma), Decimal(2)).price.pure
     assert price is not None
-    worst = max(largest_ratio(noise, moved(strategy, *pair)) for pair in neighbours(gamma))
+    worst = max(largest_ratio(noise, sensitivity(strategy, *pair)) for pair in neighbours(gamma))
     assert 0 <= mpmath.mpf(str(price)) - worst < mpmath.mpf("1e-20")
 
 
@@ -148,10 +148,10 @@ def test_the_pure_price_is_the_largest_ratio(strategy: TableStrategy, gamma: int
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        (lambda moved: moved[:1], "gaussian"),
-        (lambda moved: [max(moved)], "laplace"),
-        (lambda moved: [1 for _ in moved], "gaussian"),
-        (lambda moved: [by / 2 for by in moved], "laplace"),
+        (lambda sensitivity: sensitivity[:1], "gaussian"),
+        (lambda sensitivity: [max(sensitivity)], "laplace"),
+        (lambda sensitivity: [1 for _ in sensitivity], "gaussian"),
+        (lambda sensitivity: [by / 2 for by in sensitivity], "laplace"),
     ],
     ids=["a part for nothing", "the largest part alone", "every part as a count", "one record of two"],
 )
@@ -164,7 +164,7 @@ def test_a_price_that_is_too_low_is_found(fault: Any, kind: NoiseKind) -> None:
     else:
         price = mpmath.fsum(divergence(law(kind, scale), [round(by)], mpmath.mpf(4)) for by in charged)
     noise = law(kind, scale)
-    worst = max(divergence(noise, moved(strategy, *pair), mpmath.mpf(4)) for pair in neighbours(gamma))
+    worst = max(divergence(noise, sensitivity(strategy, *pair), mpmath.mpf(4)) for pair in neighbours(gamma))
     assert worst > price
 
 
@@ -188,5 +188,5 @@ def test_long_ranges_against_dp_accounting(places: int, gamma: int) -> None:
             weighed = [max(abs(w) for w in weights) / 2**part.moment.shift + Fraction(part.moment.shift > 0, 2)]
         most = float(part.multiplier * weighed[0] * gamma)
         accountant.compose(GaussianDpEvent(float(sigma) / most))
-    price = Purchase.at(TableStrategy(parts), Noise("gaussian", sigma, 0), Apart(gamma), Decimal(order)).price.renyi
+    price = Purchase.at(TableStrategy(parts), Noise("gaussian", sigma, 0), Adjacency(gamma), Decimal(order)).price.renyi
     assert float(price) == pytest.approx(float(accountant._rdp[0]), rel=1e-6)

@@ -11,7 +11,7 @@ import rfc8785
 
 from app.curator.dataset import PublicDataset
 from app.curator.facts import grid_of
-from app.curator.mechanisms.protocol import Buy, Wish
+from app.curator.mechanisms.protocol import Buy, Target
 from app.curator.mechanisms.table import TableMechanism
 from app.curator.opening import Opening, Pins
 from app.curator.planners.table import TablePlan
@@ -104,7 +104,7 @@ def test_what_is_bought_costs_what_a_person_can_move(kind: str) -> None:
     state = mechanism.start()
     found = [(buy.noise.kind, Fraction(buy.noise.scale), buy.price) for buy in mechanism.purchases(state)]
     question = parse_query({"type": "predicate", "where": {"x": {"in": [1, 5]}}}).compiled(data.space)
-    due = mechanism.decide(state, question, Wish(within=400.0 if kind == "gaussian" else None))
+    due = mechanism.decide(state, question, Target(within=400.0 if kind == "gaussian" else None))
     if isinstance(due, Buy):
         found.append((due.purchase.noise.kind, Fraction(due.purchase.noise.scale), due.price))
     assert kind in {law for law, _, _ in found}
@@ -124,14 +124,16 @@ def test_sums_of_numbers_cost_what_a_person_can_move() -> None:
         data, asked = dataset(most, attributes=numbers), request("evidence", max_queries=300)
         mechanism = TableMechanism(Opening(data, asked, make_plan(data, asked), evidence=Pins((), ())))
         question = parse_query({"type": "sum", "of": "n", "where": {"x": {"in": [1, 5]}}}).compiled(data.space)
-        due = mechanism.decide(mechanism.start(), question, Wish())
+        due = mechanism.decide(mechanism.start(), question, Target())
         assert isinstance(due, Buy)
         strategy, noise = due.purchase.strategy, due.purchase.noise
         assert isinstance(strategy, TableStrategy)
         assert noise.kind == "gaussian"
-        assert max(moved.absolute for moved in strategy.moved) == 45
-        moved = sum(most**2 * one.squared for one in strategy.moved)
-        assert due.price.renyi == renyi_cost(DiscreteGaussianAnswer(Fraction(noise.scale), moved), data.budget.order)
+        assert max(sensitivity.absolute for sensitivity in strategy.sensitivity) == 45
+        sensitivity = sum(most**2 * one.squared for one in strategy.sensitivity)
+        assert due.price.renyi == renyi_cost(
+            DiscreteGaussianAnswer(Fraction(noise.scale), sensitivity), data.budget.order
+        )
         found.append(float(noise.scale))
     assert found[1] == pytest.approx(MOST * found[0], rel=1e-3)
 

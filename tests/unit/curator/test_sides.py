@@ -20,7 +20,7 @@ import rfc8785
 from app.curator.dataset import PublicDataset
 from app.curator.facts import grid_of
 from app.curator.mechanisms.graph import GraphMechanism
-from app.curator.mechanisms.protocol import Buy, Wish
+from app.curator.mechanisms.protocol import Buy, Target
 from app.curator.opening import Opening, Pins
 from app.curator.planners.cells import EdgePlan
 from app.curator.planners.power import PowerPlan
@@ -28,7 +28,7 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import FLIP_BITS, BitFlips, Noise
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Purchase
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
@@ -146,7 +146,7 @@ def test_evidence_costs_what_a_node_can_move() -> None:
     state = mechanism.start()
     buy, everything = mechanism.purchases(state)
     assert buy.strategy == Degrees.of(data.space)
-    assert buy.price == Purchase.at(buy.strategy, buy.noise, Apart(1, MOST), order).price
+    assert buy.price == Purchase.at(buy.strategy, buy.noise, Adjacency(1, MOST), order).price
     assert isinstance(everything.noise, Noise)
     units = Fraction(everything.noise.scale) * unit
     assert everything.price.renyi == renyi_cost(DiscreteGaussianAnswer(units, (MOST * unit) ** 2), order)
@@ -155,7 +155,7 @@ def test_evidence_costs_what_a_node_can_move() -> None:
         ({"type": "degrees", "side": "left", "bins": [0, 2, 4]}, 2, 2, None),
         ({"type": "degrees", "side": "right", "bins": [0, 2, 4]}, 2 * MOST, 2 * MOST**2, None),
     ):
-        due = mechanism.decide(state, parse_query(query).compiled(data.space), Wish(within=within))
+        due = mechanism.decide(state, parse_query(query).compiled(data.space), Target(within=within))
         assert isinstance(due, Buy)
         law, scale = due.purchase.noise.kind, Fraction(due.purchase.noise.scale) * unit
         event = (
@@ -223,12 +223,12 @@ def test_the_price_is_no_less_than_the_divergence(kind: Any, scale: int, most: i
     below the divergence and is reached; the pure price is the largest ratio. Would catch degrees that are charged for
     the node's own alone, or for twice its move, and cells that are charged for one edge."""
     edges, order, a = Edges((2, 3), "all"), Decimal("2.5"), mpmath.mpf("2.5")
-    noise, apart = Noise(kind, Decimal(scale), 0), Apart(units, most)
+    noise, adjacency = Noise(kind, Decimal(scale), 0), Adjacency(units, most)
     shifts = set()
-    for moved in moves(3, most, units):
-        seen = moved.reshape(-1) if what == "cells" else Degrees(edges).exact(None, DenseTensor(moved))
+    for sensitivity in moves(3, most, units):
+        seen = sensitivity.reshape(-1) if what == "cells" else Degrees(edges).exact(None, DenseTensor(sensitivity))
         shifts.add(tuple(sorted(abs(seen).tolist())))
-    price = Purchase.at(edges if what == "cells" else Degrees(edges), noise, apart, order).price
+    price = Purchase.at(edges if what == "cells" else Degrees(edges), noise, adjacency, order).price
     with mpmath.workdps(25):
         chances = law(kind, scale)
 
@@ -267,7 +267,7 @@ def test_bits_of_a_node_cost_as_many_coins(most: int) -> None:
     """The divergence of the joint law of four released bits, over all sixteen outcomes, where as many as are kept
     differ, and the largest ratio: both prices are these, rounded up. Would catch coins charged for one edge."""
     coin, a = BitFlips((1 << FLIP_BITS) // 5), mpmath.mpf(3)
-    price = Purchase.at(Edges((2, 2), "all"), coin, Apart(1, most), Decimal(3)).price
+    price = Purchase.at(Edges((2, 2), "all"), coin, Adjacency(1, most), Decimal(3)).price
     with mpmath.workdps(40):
         p = mpmath.mpf(coin.flips) / 2**FLIP_BITS
 

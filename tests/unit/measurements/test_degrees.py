@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise, NoiseKind
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
@@ -110,7 +110,7 @@ def test_the_price_is_no_less_than_the_divergence(kind: NoiseKind, scale: int, s
         each = {shift: divergence(shift) for shift in range(gamma + 1)}
         assert max(max(move) for move in moves) == gamma
         worst = max(mpmath.fsum(each[shift] for shift in move) for move in moves)
-        price = Purchase.at(degrees, noise, Apart(gamma), order).price
+        price = Purchase.at(degrees, noise, Adjacency(gamma), order).price
         assert worst - mpmath.mpf("1e-15") <= float(price.renyi)
         assert float(price.renyi) == pytest.approx(float(worst), rel=1e-9)
     if kind == "laplace":
@@ -122,13 +122,13 @@ def test_the_price_is_no_less_than_the_divergence(kind: NoiseKind, scale: int, s
 
 @settings(max_examples=20)
 @given(st.integers(1, 8), st.integers(1, 400))
-def test_the_price_is_that_of_dp_accounting(moved: int, scale: int) -> None:
+def test_the_price_is_that_of_dp_accounting(sensitivity: int, scale: int) -> None:
     """A library's price of two Laplace answers, and of Gaussian noise for an L2 distance of ``2^(1/2)`` gamma, on a
     fine grid where discrete noise is as good as continuous. Would catch a formula that is right for another mechanism.
     """
     bits, orders = 12, [2.0, 8.0, 40.0]
     fine = Decimal(scale) / 8
-    units, gamma = Fraction(fine), Fraction(moved, 8)
+    units, gamma = Fraction(fine), Fraction(sensitivity, 8)
     events = {
         "laplace": LaplaceDpEvent(float(units / gamma)),
         "gaussian": GaussianDpEvent(float(units / gamma) / 2**0.5),
@@ -140,7 +140,7 @@ def test_the_price_is_that_of_dp_accounting(moved: int, scale: int) -> None:
         for order, theirs in zip(orders, accountant._rdp, strict=True):
             if theirs < 30:
                 price = Purchase.at(
-                    Degrees(Edges((2, 2), "all")), noise, Apart(int(gamma * 2**bits)), Decimal(order)
+                    Degrees(Edges((2, 2), "all")), noise, Adjacency(int(gamma * 2**bits)), Decimal(order)
                 ).price
                 assert float(price.renyi) == pytest.approx(theirs, rel=2e-3)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.measurements.noise import Noise
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Measurement, Purchase, read_strategy, serving
 from app.measurements.strategies.hierarchy import Hierarchy
 from app.measurements.strategies.tables import Part, TableStrategy
@@ -39,13 +39,13 @@ def test_each_level_costs_what_a_marginal_does() -> None:
     """Of equal multipliers the levels cost as many times the price of one, in both sums of the ledger. Catches the
     price of a sum of all that moves, which is more, and of one level, which is less."""
     noise, order = Noise("laplace", Decimal("6.5"), 0), Decimal(20)
-    price = Purchase.at(tree(1, 1, 1), noise, Apart(3), order).price
-    one = Purchase.at(TableStrategy.of(marginals(None)[0]), noise, Apart(3), order).price
+    price = Purchase.at(tree(1, 1, 1), noise, Adjacency(3), order).price
+    one = Purchase.at(TableStrategy.of(marginals(None)[0]), noise, Adjacency(3), order).price
     assert price.renyi == 3 * one.renyi
     assert one.pure is not None
     assert price.pure == 3 * one.pure
     assert one.renyi == renyi_cost(DiscreteLaplaceAnswer(13 / Decimal(2), 3), order)  # type: ignore[arg-type]
-    gaussian = Purchase.at(tree(1, 2, 3), Noise("gaussian", Decimal(10), 0), Apart(2), order).price
+    gaussian = Purchase.at(tree(1, 2, 3), Noise("gaussian", Decimal(10), 0), Adjacency(2), order).price
     assert gaussian.pure is None
     assert float(gaussian.renyi) == pytest.approx(20 * 4 * (1 + 4 + 9) / (2 * 100))
 

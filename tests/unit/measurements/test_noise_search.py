@@ -28,22 +28,22 @@ def parts(draw: st.DrawFn) -> tuple[list[int], int]:
     """By how much neighbours differ in each part, and the square of how much that is in all: cells that move by one
     each, or a number that moves by all at once.
     """
-    moved = draw(st.lists(st.one_of(st.integers(1, 5), st.integers(6, 4000)), min_size=1, max_size=3))
-    return moved, sum(moved) if draw(st.booleans()) else sum(each**2 for each in moved)
+    sensitivity = draw(st.lists(st.one_of(st.integers(1, 5), st.integers(6, 4000)), min_size=1, max_size=3))
+    return sensitivity, sum(sensitivity) if draw(st.booleans()) else sum(each**2 for each in sensitivity)
 
 
-def price(kind: NoiseKind, scale: Decimal, order: Decimal, moved: list[int], squared: int) -> Decimal:
+def price(kind: NoiseKind, scale: Decimal, order: Decimal, sensitivity: list[int], squared: int) -> Decimal:
     if kind == "gaussian":
         return renyi_cost(DiscreteGaussianAnswer(Fraction(scale), squared), order)
-    return sum((renyi_cost(DiscreteLaplaceAnswer(Fraction(scale), by), order) for by in moved), Decimal(0))
+    return sum((renyi_cost(DiscreteLaplaceAnswer(Fraction(scale), by), order) for by in sensitivity), Decimal(0))
 
 
-def cheapest(kind: NoiseKind, share: Decimal, order: Decimal, moved: list[int], squared: int) -> Decimal:
+def cheapest(kind: NoiseKind, share: Decimal, order: Decimal, sensitivity: list[int], squared: int) -> Decimal:
     """The least scale that costs no more than a share, by bisection, to four digits and a half."""
     low, high = Decimal("0.001"), Decimal("1e14")
     while high / low > Decimal("1.00003"):
         middle = (low * high).sqrt()
-        if price(kind, middle, order, moved, squared) > share:
+        if price(kind, middle, order, sensitivity, squared) > share:
             low = middle
         else:
             high = middle
@@ -58,15 +58,15 @@ def test_a_share_buys_the_least_variance(order: Decimal, share: float, parts: tu
     the grid takes off. Would catch a scale that is rounded down, costs of parts that do not add up, and a choice by the
     scale.
     """
-    moved, squared = parts
-    found = least_noise(share, float(order), moved, float(squared), 1e12, pure=False)
+    sensitivity, squared = parts
+    found = least_noise(share, float(order), sensitivity, float(squared), 1e12, pure=False)
     assert found is not None
     kind, scale = found
     held = Decimal(share)
-    assert price(kind, scale, order, moved, squared) <= held
+    assert price(kind, scale, order, sensitivity, squared) <= held
     bought = Noise(kind, scale, 0)
     for law in ("laplace", "gaussian"):
-        least = max(cheapest(law, held, order, moved, squared), Decimal(LEAST_SCALE))  # type: ignore[arg-type]
+        least = max(cheapest(law, held, order, sensitivity, squared), Decimal(LEAST_SCALE))  # type: ignore[arg-type]
         offered = Noise(law, least, 0)  # type: ignore[arg-type]
         assert bought.variance <= offered.variance * DIGITS + GRID
 
@@ -86,14 +86,14 @@ def test_pure_shares_buy_laplace_noise(share: float, parts: tuple[list[int], int
 
 @settings(max_examples=100)
 @given(orders, st.floats(-1, 6).map(lambda power: 10**power), st.integers(1, 3000))
-def test_the_price_of_laplace_noise(order: Decimal, scale: float, moved: int) -> None:
+def test_the_price_of_laplace_noise(order: Decimal, scale: float, sensitivity: int) -> None:
     """The floating-point price is the exact one, to the digits that scales are rounded up by. Would catch the price of
     continuous noise.
     """
-    exact = float(renyi_cost(DiscreteLaplaceAnswer(Fraction(scale), moved), order))
+    exact = float(renyi_cost(DiscreteLaplaceAnswer(Fraction(scale), sensitivity), order))
     # Of much noise the cost is the difference of far larger numbers.
-    near = 1e-12 * (1 + moved / scale) / (float(order) - 1)
-    assert laplace_cost(scale, float(order), moved) == pytest.approx(exact, rel=1e-9, abs=near)
+    near = 1e-12 * (1 + sensitivity / scale) / (float(order) - 1)
+    assert laplace_cost(scale, float(order), sensitivity) == pytest.approx(exact, rel=1e-9, abs=near)
 
 
 @pytest.mark.parametrize("pure", [False, True])

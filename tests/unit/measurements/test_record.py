@@ -15,7 +15,7 @@ import pytest
 
 from app.measurements import strategies
 from app.measurements.noise import BitFlips, Law, Noise
-from app.measurements.pricing import Apart, Events, answer
+from app.measurements.pricing import Adjacency, Events, answer
 from app.measurements.record import STRATEGIES, Measurement, Purchase, bought, read_strategy, those
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategies.tables import TableStrategy
@@ -52,8 +52,8 @@ class Corners(Strategy):
         counts = np.asarray(data.marginal(tuple(range(len(self.sizes))))).reshape(-1)
         return np.array([counts[0], counts[-1]], np.int64)
 
-    def events(self, noise: Law, apart: Apart) -> Events:
-        return ((answer(noise, apart.gamma, apart.gamma**2), 1),)
+    def events(self, noise: Law, adjacency: Adjacency) -> Events:
+        return ((answer(noise, adjacency.gamma, adjacency.gamma**2), 1),)
 
     def describe(self, space: Space) -> dict[str, Any]:
         return {"type": "corners", "cells": 2}
@@ -75,7 +75,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_priced_by_its_events() -> None:
     """Catches a price by anything but what the strategy says."""
     noise, order = Noise("laplace", Decimal("6.5"), 0), Decimal(20)
-    price = Purchase.at(Corners((4, 3)), noise, Apart(3), order).price
+    price = Purchase.at(Corners((4, 3)), noise, Adjacency(3), order).price
     assert price.renyi == renyi_cost(DiscreteLaplaceAnswer(Fraction(13, 2), 3), order)
     assert price.pure is not None
 
@@ -84,7 +84,7 @@ def test_it_is_measured_beside_others_in_order() -> None:
     """Catches strategies that are computed together and handed out to the wrong purchases."""
     noise, counts = Noise("gaussian", Decimal("0.125"), 0), TableStrategy.of(Marginal.of((4, 3), {0: None}))
     strategies: list[Strategy] = [counts, Corners((4, 3)), counts, counts]
-    due = [Purchase.at(each, noise, Apart(1), Decimal(2)) for each in strategies]
+    due = [Purchase.at(each, noise, Adjacency(1), Decimal(2)) for each in strategies]
     made = measured_all(told_noise.Noise(), SPACE, DATA, due)
     assert [measured.measurement.strategy for measured in made] == strategies
     assert [measured.price for measured in made] == [buy.price for buy in due]

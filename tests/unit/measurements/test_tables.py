@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts, counts_of, pieces_of
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
@@ -168,9 +168,9 @@ def test_exact_values(seed: int) -> None:
     without, start = np.array(brute(strategy, rows[1:])), 0
     for part in strategy.parts:
         stop = start + part.cells
-        moved = np.abs(np.array(expected)[start:stop] - without[start:stop])
-        assert moved.sum() <= part.moved.absolute
-        assert (moved**2).sum() <= part.moved.squared
+        sensitivity = np.abs(np.array(expected)[start:stop] - without[start:stop])
+        assert sensitivity.sum() <= part.sensitivity.absolute
+        assert (sensitivity**2).sum() <= part.sensitivity.squared
         start = stop
 
 
@@ -179,16 +179,16 @@ def test_prices_compose(gamma: int) -> None:
     """The price of parts is the sum of theirs. Would catch a part that is not charged, or charged without what it is
     multiplied by, or without the number of records of a person."""
     strategy, order = release().strategy, Decimal(20)
-    moved = [gamma * 7 * 1, gamma * 3 * 4, gamma * Moment(0, 8, 2).largest]
-    pure = Purchase.at(strategy, Noise("laplace", Decimal(100), 0), Apart(gamma), order).price
+    sensitivity = [gamma * 7 * 1, gamma * 3 * 4, gamma * Moment(0, 8, 2).largest]
+    pure = Purchase.at(strategy, Noise("laplace", Decimal(100), 0), Adjacency(gamma), order).price
     assert pure.pure is not None
-    assert pure.pure >= Decimal(sum(moved)) / 100
-    assert float(pure.pure) == pytest.approx(sum(moved) / 100)
-    costs = [renyi_cost(DiscreteLaplaceAnswer(Fraction(100), d), order) for d in moved]
+    assert pure.pure >= Decimal(sum(sensitivity)) / 100
+    assert float(pure.pure) == pytest.approx(sum(sensitivity) / 100)
+    costs = [renyi_cost(DiscreteLaplaceAnswer(Fraction(100), d), order) for d in sensitivity]
     assert float(pure.renyi) == pytest.approx(float(sum(costs)))
-    gaussian = Purchase.at(strategy, Noise("gaussian", Decimal(100), 0), Apart(gamma), order).price
+    gaussian = Purchase.at(strategy, Noise("gaussian", Decimal(100), 0), Adjacency(gamma), order).price
     assert gaussian.pure is None
-    squared = sum(d * d for d in moved)
+    squared = sum(d * d for d in sensitivity)
     assert gaussian.renyi >= renyi_cost(DiscreteGaussianAnswer(Fraction(100), squared), order)
     assert float(gaussian.renyi) == pytest.approx(20 * squared / (2 * 100**2))
 

@@ -14,11 +14,11 @@ from app.estimation.graphs.cells import EdgeValues, Sums
 from app.estimation.graphs.scales import Scales
 from app.measurements.strategies.edges import CellKind
 from app.policies import graph as module
-from app.policies.graph import EARLY, FEW, FIRST, PAID_FROM, REACH, GraphMeans, GraphPolicy, Learnt, Prediction
+from app.policies.graph import EARLY, FEW, FIRST, PAID_FROM, REACH, GraphFunds, GraphPolicy, Learnt, Prediction
 from app.spaces.cuts import CutQuestion
 from tests.unit.estimation.graphs.graphs import KINDS, cut, data, nodes, question, weights
 
-MEANS = GraphMeans("degrees", 200)
+FUNDS = GraphFunds("degrees", 200)
 SHAPE = (12, 12)
 #: The part of independent noise's error that a session has at most.
 BETTER = 0.9
@@ -30,14 +30,14 @@ def sums(rng: np.random.Generator, kind: CellKind, matrix: np.ndarray, variance:
 
 
 def made(
-    rng: np.random.Generator, kind: CellKind = "arcs", means: GraphMeans = MEANS, *, edges: float = 0.0
+    rng: np.random.Generator, kind: CellKind = "arcs", funds: GraphFunds = FUNDS, *, edges: float = 0.0
 ) -> tuple[GraphPolicy, np.ndarray, Learnt]:
     """A policy with degrees, and with edges of a variance where one is given; the data, and what was learnt of it."""
     matrix = data(rng, kind, SHAPE)
     learnt = Learnt(degrees=[sums(rng, kind, matrix, 2.0)])
     if edges:
         learnt.edges.append((matrix.astype(np.float32), edges))
-    return GraphPolicy(kind, SHAPE, means, learnt), matrix, learnt
+    return GraphPolicy(kind, SHAPE, funds, learnt), matrix, learnt
 
 
 def asked_of(rng: np.random.Generator, kind: CellKind = "arcs") -> CutQuestion:
@@ -51,7 +51,7 @@ def test_shares_add_up_to_the_whole(count: int, mode: str, seed: int) -> None:
     leaves something over.
     """
     rng = np.random.default_rng(seed)
-    policy, _, _ = made(rng, means=GraphMeans(mode, count))  # type: ignore[arg-type]
+    policy, _, _ = made(rng, funds=GraphFunds(mode, count))  # type: ignore[arg-type]
     paid = rng.random(count) < rng.choice([0.1, 0.7, 1.0])
     ahead = np.arange(count) + EARLY + FEW / count
     planned = np.ones(count) if mode == "laplace" else 1 / ahead
@@ -76,7 +76,7 @@ def test_early_questions_get_more() -> None:
     """Of many questions far more, of few next to nothing more. Would catch shares that grow, and that all are alike."""
     rng = np.random.default_rng(1)
     for count, least, most in ((10, 1.0, 1.01), (100, 1.05, 1.15), (10_000, 40, 60)):
-        policy, _, _ = made(rng, means=replace(MEANS, questions=count))
+        policy, _, _ = made(rng, funds=replace(FUNDS, questions=count))
         first, left = policy.part(), 1.0
         for _ in range(count - 1):
             left -= left * policy.part()
@@ -90,7 +90,7 @@ def test_undeclared_questions_never_run_out(mode: str) -> None:
     hundredth question, and shares that fall off by a factor each.
     """
     rng = np.random.default_rng(2)
-    policy, _, _ = made(rng, means=GraphMeans(mode, None))  # type: ignore[arg-type]
+    policy, _, _ = made(rng, funds=GraphFunds(mode, None))  # type: ignore[arg-type]
     left = 1.0
     for k in range(3000):
         part = policy.part()
@@ -119,7 +119,7 @@ def test_first_questions_are_paid() -> None:
 
 @given(st.floats(0.01, 30), st.floats(0.01, 30), st.floats(0, 1), st.floats(0, 2))
 @settings(max_examples=60)
-def test_what_is_known_well_enough_is_free(error: float, deviation: float, place: float, leaning: float) -> None:
+def test_what_is_known_well_enough_is_free(error: float, deviation: float, place: float, slack: float) -> None:
     """After the first ones: paid where the standard error, as it is leaned on, passes a part of what is bought, and
     where the noise is not more than the answer can be. Would catch variances compared with deviations, and noise that
     says less than the bounds do.
@@ -131,9 +131,9 @@ def test_what_is_known_well_enough_is_free(error: float, deviation: float, place
     asked = asked_of(rng)
     low, high = asked.bounds
     value = low + place * (high - low)
-    told = policy.worth(asked, Prediction(value, error), deviation**2, leaning)
+    told = policy.worth(asked, Prediction(value, error), deviation**2, slack)
     possible = max(value - low, high - value) > PAID_FROM * deviation
-    assert told == (possible and (1 + leaning) * error > PAID_FROM * deviation)
+    assert told == (possible and (1 + slack) * error > PAID_FROM * deviation)
     # Of the first ones too.
     policy, _, _ = made(rng)
     assert policy.worth(asked, Prediction(value, error), deviation**2) == possible
@@ -142,7 +142,7 @@ def test_what_is_known_well_enough_is_free(error: float, deviation: float, place
 def test_edges_are_paid_at_once() -> None:
     """Would catch a session on edges that pays again, and first questions that are paid beside edges though known."""
     rng = np.random.default_rng(5)
-    policy, _, _ = made(rng, means=replace(MEANS, mode="edges"), edges=1.0)
+    policy, _, _ = made(rng, funds=replace(FUNDS, mode="edges"), edges=1.0)
     assert not policy.worth(asked_of(rng), Prediction(5, 100.0), 1.0)
     policy, _, _ = made(rng, edges=1.0)
     assert not policy.worth(asked_of(rng), Prediction(5, 0.01), 1.0)
@@ -239,7 +239,7 @@ def test_edges_tell_the_unbiased_value(kind: CellKind) -> None:
     matrix = data(rng, kind, SHAPE)
     cells = [(data(rng, kind, SHAPE).astype(np.float32), 2.0), (matrix.astype(np.float32), 6.0)]
     degrees = [sums(rng, kind, matrix, 3.0), sums(rng, kind, matrix, 1.0)]
-    policy = GraphPolicy(kind, SHAPE, replace(MEANS, mode="edges"), Learnt(degrees, cells))
+    policy = GraphPolicy(kind, SHAPE, replace(FUNDS, mode="edges"), Learnt(degrees, cells))
     mean = (0.75 * cells[0][0] + 0.25 * cells[1][0]).astype(np.float32)
     rows, columns = (0.25 * degrees[0][k] + 0.75 * degrees[1][k] for k in (0, 1))
     values = EdgeValues(kind, mean, 1.5, Sums(rows, columns, 0.75, 0.75))
@@ -279,7 +279,7 @@ def test_cuts_of_earlier_sessions_are_learnt() -> None:
     half = [questions[:20], list(range(20)), values[:20], 0.25], [questions[20:], list(range(20, 40)), values[20:], 0.5]
     learnt.asked = [tuple(each) for each in half]  # type: ignore[misc]
     learnt.asked.append(([], ["degrees", "more"], np.array([7.0, 8.0]), 1.0))
-    later = GraphPolicy("arcs", SHAPE, MEANS, learnt)
+    later = GraphPolicy("arcs", SHAPE, FUNDS, learnt)
     assert later.posterior.kept == 40
     assert later.part() == policy.part()
     for k in (0, 19, 20, 39):
@@ -292,7 +292,7 @@ def test_cuts_of_earlier_sessions_are_learnt() -> None:
         [abs(p.predicted(q).value - v) for q, v in zip(questions, values, strict=True)] for p in (policy, later)
     )
     assert np.mean(after) < 0.5 * np.mean(before)
-    again = GraphPolicy("arcs", SHAPE, MEANS, learnt)
+    again = GraphPolicy("arcs", SHAPE, FUNDS, learnt)
     assert again.predicted(questions[3]) == later.predicted(questions[3])
     again.posterior.refit()
     assert (again.posterior.factor, again.posterior.shape_factor) == (
@@ -330,7 +330,7 @@ def test_surprises_widen_what_is_told() -> None:
 def test_pure_measurements_stand_alone() -> None:
     """Of questions paid one by one nothing is learnt for others. Would catch factors from Laplace noise."""
     rng = np.random.default_rng(11)
-    policy, _, _ = made(rng, means=replace(MEANS, mode="laplace"))
+    policy, _, _ = made(rng, funds=replace(FUNDS, mode="laplace"))
     for k in range(6):
         asked = asked_of(rng)
         policy.record(asked, k, policy.predicted(asked), 9.0, 1.0)
@@ -347,7 +347,7 @@ def test_factors_are_found_beside_edges() -> None:
     matrix = np.where(groups[:, None] == groups, 1.0, 0.0)
     np.fill_diagonal(matrix, 0)
     learnt = Learnt([sums(rng, "arcs", matrix, 0.1)], [(matrix.astype(np.float32), 0.05)])
-    policy = GraphPolicy("arcs", SHAPE, replace(MEANS, mode="edges"), learnt)
+    policy = GraphPolicy("arcs", SHAPE, replace(FUNDS, mode="edges"), learnt)
     start = policy.posterior.factor
     for k in range(4 * module._REFIT):
         side = nodes(12, np.flatnonzero(groups == k % 2))
@@ -379,7 +379,7 @@ def test_sessions_err_less_than_noise_alone_and_intervals_hold() -> None:
         matrix = block_model(rng)
         # A fifth for degrees, of which an edge moves two.
         degrees, left, paid = sums(rng, "pairs", matrix, 2 / (0.2 * whole)), 0.8 * whole, 0
-        policy = GraphPolicy("pairs", (150, 150), replace(MEANS, questions=count), Learnt(degrees=[degrees]))
+        policy = GraphPolicy("pairs", (150, 150), replace(FUNDS, questions=count), Learnt(degrees=[degrees]))
         for k in range(count):
             if k % 5 == 0:
                 sides = [np.flatnonzero(np.arange(150) % 3 == g) for g in rng.integers(0, 3, 2)]

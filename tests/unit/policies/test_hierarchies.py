@@ -13,7 +13,7 @@ from app.measurements.pieces import Counts, counts_in
 from app.measurements.record import Measurement, serving
 from app.measurements.strategies.hierarchy import Hierarchy
 from app.measurements.strategies.tables import Part, TableStrategy
-from app.policies.table import Bought, Means, Policy, Wanted
+from app.policies.table import Bought, Funds, Policy, Wanted
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Nested
 from benchmarks.hierarchies import TREES, question_of
@@ -26,8 +26,8 @@ def policy(question: Nested, known: list[Counts] | None = None, **words: Any) ->
     residuals = Residuals((question.sizes[0], 4000, 3000))
     for counts in known or []:
         residuals.add(counts)
-    means: dict[str, Any] = {"order": ORDER, "renyi": SHARE, "epsilon": 1.0, "pure": False, "questions": 20}
-    return Policy(residuals, Means(**(means | words)))
+    funds: dict[str, Any] = {"order": ORDER, "renyi": SHARE, "epsilon": 1.0, "pure": False, "questions": 20}
+    return Policy(residuals, Funds(**(funds | words)))
 
 
 def squares(of: Policy, question: Nested, wanted: Wanted) -> float:
@@ -52,11 +52,11 @@ def test_no_worse_than_leaves_and_equal_levels_at_the_same_price(name: str, mode
     prediction, wanted = of.decide(question, left)
     assert wanted is not None
     assert prediction.standard_error == 0
-    price = of.price(wanted.noise, wanted.strategy.moved)
+    price = of.price(wanted.noise, wanted.strategy.sensitivity)
     assert price <= left
-    leaves = TableStrategy.of(question.apart(of.residuals.sizes))
+    leaves = TableStrategy.of(question.marginal_of(of.residuals.sizes))
     for other in (leaves, equal(question)):
-        noise = of.noise(price * (1 + 1e-6), other.moved)
+        noise = of.noise(price * (1 + 1e-6), other.sensitivity)
         assert noise is not None
         assert squares(of, question, wanted) <= squares(of, question, Wanted(other, noise)) * 1.003
 
@@ -82,9 +82,9 @@ def test_accuracy_first_buys_the_cheapest_that_is_enough() -> None:
     assert wanted is not None
     reaches = of.residuals.reaches_after(question, wanted.strategy, wanted.noise, 0.95)
     assert 29 < reaches.max() <= 30
-    paid = of.price(wanted.noise, wanted.strategy.moved)
-    for other in (TableStrategy.of(question.apart(of.residuals.sizes)), *serving(question)):
-        cheaper = of.noise(paid * 0.98, other.moved)
+    paid = of.price(wanted.noise, wanted.strategy.sensitivity)
+    for other in (TableStrategy.of(question.marginal_of(of.residuals.sizes)), *serving(question)):
+        cheaper = of.noise(paid * 0.98, other.sensitivity)
         assert cheaper is not None
         assert of.residuals.reaches_after(question, other, cheaper, 0.95).max() > 30
 

@@ -18,7 +18,7 @@ from app.measurements.noise_search import LEAST_SCALE
 from app.measurements.pieces import pieces_of
 from app.measurements.record import Measurement
 from app.policies.statistics import Statistics
-from app.policies.table import Means, OutOfReach, Policy, Wanted
+from app.policies.table import Funds, OutOfReach, Policy, Wanted
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal, Partition
 from app.spaces.queries.share import CompiledShare
@@ -56,8 +56,8 @@ WHERE: list[Words] = [{}, {"city": 0}, {"age": [0, 1, 2]}, {"any": [{"city": 1},
 GROUPS: list[list[str]] = [[], ["job"], ["age"], ["job", "city"], ["city", "age"]]
 
 
-def means(epsilon: float = 1.0, **more: Any) -> Means:
-    return Means(ORDER, RENYI * epsilon, epsilon, **({"pure": False, "questions": 20} | more))
+def means(epsilon: float = 1.0, **more: Any) -> Funds:
+    return Funds(ORDER, RENYI * epsilon, epsilon, **({"pure": False, "questions": 20} | more))
 
 
 def share(of: Words, where: Words | None = None, group_by: list[str] | None = None, **more: Any) -> CompiledShare:
@@ -103,7 +103,7 @@ def counted(of: Words, where: Words, groups: list[str]) -> tuple[np.ndarray, np.
 
 def told(query: CompiledShare, found: Estimates) -> list[np.ndarray]:
     """Values, errors and ends in the order that was asked."""
-    return [query.told(a) for a in (found.linear, found.linear_errors, found.lows, found.highs)]  # type: ignore[arg-type]
+    return [query.ordered(a) for a in (found.linear, found.linear_errors, found.lows, found.highs)]  # type: ignore[arg-type]
 
 
 def known(seed: int, marginals: list[dict[int, Partition | None]], public: bool, sigma: float = 2.0) -> Policy:
@@ -209,7 +209,7 @@ def test_the_rest_is_what_is_left(
     statistics = Statistics(known(5, evidence, public), {})
     shown = [statistics.shown(q, 0.95, adaptive) for q in (one, other)]
     first, second = (told(q, s) for q, s in zip((one, other), shown, strict=True))
-    values = [q.told(s.values) for q, s in zip((one, other), shown, strict=True)]
+    values = [q.ordered(s.values) for q, s in zip((one, other), shown, strict=True)]
     assert np.nansum(np.abs(values[0] + values[1] - 1)) == pytest.approx(0, abs=1e-6)
     there = ~np.isnan(first[0])
     assert there.any()
@@ -314,7 +314,7 @@ def test_what_is_bought_is_worth_it(of: Words, where: Words, groups: list[str]) 
     buy = statistics.decide(asked, RENYI, None, 0.95)
     assert buy is not None
     assert all(part.counts for part in buy.strategy.parts)
-    assert buy.strategy.parts[0].marginal == asked.question.apart(SIZES)
+    assert buy.strategy.parts[0].marginal == asked.question.marginal_of(SIZES)
     price = policy.share(asked.question, RENYI)
     paid = sum(ORDER * part.multiplier**2 / (2 * float(buy.noise.scale) ** 2) for part in buy.strategy.parts)
     assert 0.98 * price < paid <= price * (1 + 1e-9)
@@ -391,5 +391,5 @@ def test_nothing_measured_and_nothing_left() -> None:
         found = statistics.shown(asked, 0.95, False)
         assert not found.unbiased.all()
         count, part = (rows @ table.reshape(-1) for rows in counted(of, where, groups))
-        assert query.told(found.values) == pytest.approx(part / count, abs=0.1)
+        assert query.ordered(found.values) == pytest.approx(part / count, abs=0.1)
         assert ((found.lows >= 0) & (found.lows <= found.values) & (found.values <= found.highs)).all()

@@ -20,12 +20,12 @@ from app.estimation.tails import normal_quantile
 from app.measurements.noise import Noise, NoiseKind
 from app.measurements.noise_search import LEAST_SCALE
 from app.measurements.pieces import Counts
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Measurement, Purchase
-from app.measurements.rows import Moved
+from app.measurements.rows import Sensitivity
 from app.measurements.strategies.tables import Moment, TableStrategy
 from app.policies.statistics import Statistics
-from app.policies.table import Means, OutOfReach, Policy, Wanted
+from app.policies.table import Funds, OutOfReach, Policy, Wanted
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local, Product, Question
 from tests.unit.estimation.tables.tables import least_squares, least_variance, matrix, measured, weights
@@ -41,8 +41,8 @@ NORMAL = 1.959963984540054
 ALL = (None, 1, 2)
 
 
-def means(epsilon: float = 1.0, **more: Any) -> Means:
-    return Means(ORDER, RENYI * epsilon, epsilon, **({"pure": False, "questions": 20} | more))
+def means(epsilon: float = 1.0, **more: Any) -> Funds:
+    return Funds(ORDER, RENYI * epsilon, epsilon, **({"pure": False, "questions": 20} | more))
 
 
 @dataclass
@@ -59,7 +59,7 @@ class World:
     apart: dict[int | None, list[Counts]] = field(default_factory=lambda: {k: [] for k in ALL})
 
     @classmethod
-    def of(cls, table: np.ndarray, places: int, public: bool = False, allowed: Means | None = None) -> World:
+    def of(cls, table: np.ndarray, places: int, public: bool = False, allowed: Funds | None = None) -> World:
         residuals = Residuals(table.shape, float(table.sum()) if public else None)
         return cls(table, places, residuals, Policy(residuals, allowed or means()))
 
@@ -342,13 +342,13 @@ def test_what_was_given_is_shown_again(kind: str) -> None:
     question = Cells(Marginal.of(world.table.shape, {0: None}))
     statistic = asked_of(world, kind, question, levels)
     before = world.statistics.shown(statistic, 0.95, False)
-    moved = before.values + STEP
-    after = world.statistics.shown(statistic, 0.95, False, moved)
-    assert after.values.tolist() == moved.tolist()
+    sensitivity = before.values + STEP
+    after = world.statistics.shown(statistic, 0.95, False, sensitivity)
+    assert after.values.tolist() == sensitivity.tolist()
     assert after.lows.tolist() == before.lows.tolist()
     assert after.highs.tolist() == before.highs.tolist()
-    assert (moved - NORMAL * after.standard_errors <= after.lows + 1e-9).all()
-    assert (moved + NORMAL * after.standard_errors >= after.highs - 1e-9).all()
+    assert (sensitivity - NORMAL * after.standard_errors <= after.lows + 1e-9).all()
+    assert (sensitivity + NORMAL * after.standard_errors >= after.highs - 1e-9).all()
 
 
 @pytest.mark.parametrize("kind", ["mean", "variance", "quantile"])
@@ -404,7 +404,7 @@ def test_adaptive_intervals_are_wider() -> None:
 # What is bought.
 
 
-def opened(allowed: Means, seed: int = 3, missing: bool = True) -> tuple[World, np.random.Generator]:
+def opened(allowed: Funds, seed: int = 3, missing: bool = True) -> tuple[World, np.random.Generator]:
     """A table of 3 groups, 8 numbers and perhaps records without a value, one-way counts of which are known."""
     rng = np.random.default_rng(seed)
     world = World.of(rng.integers(200, 900, (3, 8 + missing, 2)), 8, public=True, allowed=allowed)
@@ -439,7 +439,7 @@ def test_no_more_is_paid_than_the_share(kind: str, pure: bool, gamma: int, epsil
     share = world.policy.share(question, left)
     buy = world.statistics.decide(statistic, left, None, 0.95)
     assert buy is not None
-    price = Purchase.at(buy.strategy, buy.noise, Apart(gamma), Decimal(repr(ORDER))).price
+    price = Purchase.at(buy.strategy, buy.noise, Adjacency(gamma), Decimal(repr(ORDER))).price
     paid = price.pure if pure else price.renyi
     assert paid is not None
     assert float(paid) >= 0.9 * share or float(buy.noise.scale) <= LEAST_SCALE * 1.01
@@ -473,7 +473,7 @@ def test_as_good_is_where_a_purchase_by_itself_would_be(part: float) -> None:
     rng = np.random.default_rng(2)
     world = World.of(rng.integers(50, 90, (2, 9, 2)), 9, public=True)
     statistic = Asking.of("sum", Product.over({}), (AXIS, 9, -4.0, 1.0))
-    noise = world.policy.noise(world.policy.share(statistic.question, RENYI), (Moved(4, 16),))
+    noise = world.policy.noise(world.policy.share(statistic.question, RENYI), (Sensitivity(4, 16),))
     assert noise is not None
     world.add(rng, 1, Marginal.of(world.table.shape, {}), math.sqrt(noise.variance) * part)
     free = world.statistics.decide(statistic, RENYI, None, 0.95) is None
@@ -557,7 +557,7 @@ def test_absurd_accuracies(error: float) -> None:
                 world.statistics.decide(statistic, 1.0, error, 0.95)
         else:
             buy = world.statistics.decide(statistic, 1.0, error, 0.95)
-            assert buy is None or Purchase.at(buy.strategy, buy.noise, Apart(1), Decimal(30)).price.pure < 1e-6
+            assert buy is None or Purchase.at(buy.strategy, buy.noise, Adjacency(1), Decimal(30)).price.pure < 1e-6
 
 
 def test_nothing_is_bought_where_there_is_nothing_left() -> None:

@@ -22,7 +22,7 @@ from app.measurements.noise import Noise
 from app.measurements.noise_search import laplace_cost
 from app.measurements.pieces import Counts, counts_of
 from app.measurements.record import Measurement
-from app.policies.table import Bought, Means, OutOfReach, Policy, Prediction, Wanted, own
+from app.policies.table import Bought, Funds, OutOfReach, Policy, Prediction, Wanted, own
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local, Product, Question
@@ -33,10 +33,10 @@ SIZES = (4, 3, 2, 5)
 ORDER, RENYI = 30.0, 0.428
 
 
-def means(
+def funds(
     epsilon: float = 1.0, *, pure: bool = False, questions: int | None = None, renyi: float = RENYI, gamma: int = 1
-) -> Means:
-    return Means(ORDER, renyi * epsilon, epsilon, pure, questions, gamma=gamma)
+) -> Funds:
+    return Funds(ORDER, renyi * epsilon, epsilon, pure, questions, gamma=gamma)
 
 
 def counts(seed: int) -> np.ndarray:
@@ -73,7 +73,7 @@ def drawn(table: np.ndarray, buy: Wanted, rng: np.random.Generator) -> Counts:
 
 def exact_price(policy: Policy, order: float, buy: Wanted) -> Fraction:
     """What the ledger charges, by its own exact arithmetic."""
-    gamma = policy._means.gamma
+    gamma = policy._funds.gamma
     if policy.pure:
         return gamma / Fraction(buy.noise.scale)
     event = (
@@ -87,7 +87,7 @@ def exact_price(policy: Policy, order: float, buy: Wanted) -> Fraction:
 class Session:
     """A policy, its purse in exact arithmetic, and what a ledger would record."""
 
-    def __init__(self, table: np.ndarray, allowed: Means, seed: int, residuals: Residuals | None = None) -> None:
+    def __init__(self, table: np.ndarray, allowed: Funds, seed: int, residuals: Residuals | None = None) -> None:
         self.table, self.allowed, self.rng = table, allowed, np.random.default_rng(seed)
         self.policy = Policy(residuals or Residuals(table.shape), allowed)
         self.left = Fraction(allowed.epsilon if self.policy.pure else allowed.renyi)
@@ -123,8 +123,8 @@ def same(one: tuple[Prediction, Wanted | None], other: tuple[Prediction, Wanted 
     return close and left.standard_error == pytest.approx(right.standard_error, rel=1e-3, abs=1e-6)
 
 
-MEANS = st.builds(
-    means,
+FUNDS = st.builds(
+    funds,
     st.sampled_from([0.05, 1.0, 20.0]),
     pure=st.booleans(),
     questions=st.sampled_from([None, 1, 5, 40]),
@@ -134,8 +134,8 @@ MEANS = st.builds(
 
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), MEANS)
-def test_no_more_is_spent_than_there_is(seed: int, allowed: Means) -> None:
+@given(st.integers(0, 10**6), FUNDS)
+def test_no_more_is_spent_than_there_is(seed: int, allowed: Funds) -> None:
     """Exact prices of the opening and of forty questions against what is left. Would catch a scale rounded down, a
     share of more than the whole, and an opening that takes all."""
     session, rng = Session(counts(seed), allowed, seed), np.random.default_rng(seed + 1)
@@ -146,8 +146,8 @@ def test_no_more_is_spent_than_there_is(seed: int, allowed: Means) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None)
-@given(st.integers(0, 10**6), MEANS)
-def test_records_alone_decide(seed: int, allowed: Means) -> None:
+@given(st.integers(0, 10**6), FUNDS)
+def test_records_alone_decide(seed: int, allowed: Funds) -> None:
     """A policy told the records of another decides the same. Would catch state that is lost at a restart, and a
     decision by anything that was not recorded (which was made here of another generator's numbers)."""
     session, rng = Session(counts(seed), allowed, seed), np.random.default_rng(seed + 1)
@@ -169,8 +169,8 @@ def test_records_alone_decide(seed: int, allowed: Means) -> None:
 def test_decisions_do_not_look_at_data() -> None:
     """Two tables that differ, the same releases: the same decisions. There is no way from one to the other in the
     types either; would catch one that is made."""
-    one = Session(counts(1), means(questions=20), 3)
-    other = Policy(Residuals(SIZES), means(questions=20))
+    one = Session(counts(1), funds(questions=20), 3)
+    other = Policy(Residuals(SIZES), funds(questions=20))
     for measurement in one.opening:
         other.residuals.add(measurement)
     rng = np.random.default_rng(5)
@@ -191,9 +191,9 @@ def plain_kappa(scores: Sequence[float]) -> float:
 def test_predictions_are_scored(past: list[tuple[float, float, float]]) -> None:
     """Against the definition. Would catch a window of another length, a score that is not clipped, and the noise of
     what was measured counted as an error of the prediction."""
-    policy = Policy(Residuals(SIZES), means(questions=100))
+    policy = Policy(Residuals(SIZES), funds(questions=100))
     asked = Product.over({0: np.array([1, 1, 0, 0])})
-    cells = Marginal.of(SIZES, {0: asked.told(0)})
+    cells = Marginal.of(SIZES, {0: asked.partition(0)})
     scores = []
     for error, gap, sigma in past:
         noise = Noise("gaussian", Decimal(repr(round(sigma, 3))), 0)
@@ -205,11 +205,11 @@ def test_predictions_are_scored(past: list[tuple[float, float, float]]) -> None:
 
 @pytest.mark.parametrize("order", [1.5, 30.0, 2000.0])
 @pytest.mark.parametrize("scale", [0.2, 3.7, 800.0])
-@pytest.mark.parametrize("moved", [1, 2, 40])
-def test_the_price_of_laplace_noise_is_the_ledgers(order: float, scale: float, moved: int) -> None:
+@pytest.mark.parametrize("sensitivity", [1, 2, 40])
+def test_the_price_of_laplace_noise_is_the_ledgers(order: float, scale: float, sensitivity: int) -> None:
     """Against the exact arithmetic. Would catch the formula for continuous noise, and one for a shift of one alone."""
-    exact = renyi_cost(DiscreteLaplaceAnswer(Fraction(Decimal(repr(scale))), moved), Decimal(repr(order)))
-    assert laplace_cost(scale, order, moved) == pytest.approx(float(exact), rel=1e-9)
+    exact = renyi_cost(DiscreteLaplaceAnswer(Fraction(Decimal(repr(scale))), sensitivity), Decimal(repr(order)))
+    assert laplace_cost(scale, order, sensitivity) == pytest.approx(float(exact), rel=1e-9)
 
 
 @pytest.mark.parametrize("pure", [True, False])
@@ -224,8 +224,8 @@ def test_neighbours_that_are_farther_apart_ask_for_as_much_more_noise(
     digits, and noise of few counts has a little less variance than its multiple, as it is discrete."""
     gamma = 5
     allowed = [
-        replace(means(0.1, pure=pure, questions=questions, gamma=moved), within=wished)
-        for moved, wished in ((1, None if within is None else within / gamma), (gamma, within))
+        replace(funds(0.1, pure=pure, questions=questions, gamma=sensitivity), within=wished)
+        for sensitivity, wished in ((1, None if within is None else within / gamma), (gamma, within))
     ]
     one, other = (Policy(Residuals(sizes), each) for each in allowed)
     assert one.mode == other.mode
@@ -257,7 +257,7 @@ def test_an_accuracy_is_reached_and_costs_no_more_than_it_must(
         if rng.random() < 0.6:
             residuals.add(drawn(table, Wanted.of(Marginal.of(SIZES, cells), Noise("gaussian", Decimal(40), 0)), rng))
     # Few questions and no table: the pure session measures each by itself.
-    allowed = Means(ORDER, 1e3, 1e3, pure, 3)
+    allowed = Funds(ORDER, 1e3, 1e3, pure, 3)
     policy = Policy(residuals, allowed)
     policy.mode = "laplace" if pure else "lift"
     asked = question(rng)
@@ -289,7 +289,7 @@ def test_refining_is_one_measurement_at_the_summed_price() -> None:
     once, as precisions add up, but for half a count that a single noise of whole counts gains, and for what rounding
     costs. Would catch a refinement that starts anew."""
     asked = Product.over({0: np.array([1, 0, 0, 1]), 3: np.array([1, 0, 1, 0, 0])})
-    allowed = Means(ORDER, 10.0, 5.0, False, None)
+    allowed = Funds(ORDER, 10.0, 5.0, False, None)
 
     def spent(accuracies: Sequence[float]) -> Fraction:
         policy, total, rng = Policy(Residuals(SIZES), allowed), Fraction(0), np.random.default_rng(1)
@@ -308,7 +308,7 @@ def test_refining_is_one_measurement_at_the_summed_price() -> None:
 def test_what_cannot_be_reached_is_refused_with_what_it_would_take() -> None:
     """Would catch an amount in the wrong currency."""
     asked = Product.over({0: np.array([1, 0, 0, 0])})
-    policy = Policy(Residuals(SIZES), means(questions=50))
+    policy = Policy(Residuals(SIZES), funds(questions=50))
     # Of whole counts as many are within 60 as of a continuous law within 60.5.
     sigma = 60.5 / 1.959963984540054
     with pytest.raises(OutOfReach) as refused:
@@ -329,7 +329,7 @@ def test_an_accuracy_holds_as_often_as_it_says() -> None:
     asked = Product.over({0: np.array([1, 0, 0, 1]), 1: np.array([1, 0, 0])})
     exact = float(np.einsum("abcd,a,b->", table, [1, 0, 0, 1], [1, 0, 0]))
     for _ in range(trials):
-        session = Session(table, Means(ORDER, 50.0, 9.0, False, None), int(rng.integers(1 << 30)))
+        session = Session(table, Funds(ORDER, 50.0, 9.0, False, None), int(rng.integers(1 << 30)))
         bought = session.ask(asked, within=4.0)
         shown = session.policy.shown(asked, bought, 0.95)
         assert float(shown.highs - shown.lows) <= 8.0 * (1 + 1e-9)
@@ -341,8 +341,8 @@ def test_evidence_of_two_sessions_in_any_order() -> None:
     """What two sessions measured, in both orders: the same predictions. Would catch an estimate that depends on the
     order in which equal knowledge came."""
     table, rng = counts(4), np.random.default_rng(4)
-    first = Session(table, means(0.5, questions=30), 1)
-    second = Session(table, means(0.5, questions=30), 2)
+    first = Session(table, funds(0.5, questions=30), 1)
+    second = Session(table, funds(0.5, questions=30), 2)
     for _ in range(10):
         first.ask(question(rng)), second.ask(question(rng))
     parts = [[*s.opening, *(c for _, b in s.records if b is not None for c in b.counts)] for s in (first, second)]
@@ -350,7 +350,7 @@ def test_evidence_of_two_sessions_in_any_order() -> None:
     for known, order in zip(residuals, (parts, parts[::-1]), strict=True):
         for measurement in (m for part in order for m in part):
             known.add(measurement)
-    one, other = (Policy(known, means(questions=30)) for known in residuals)
+    one, other = (Policy(known, funds(questions=30)) for known in residuals)
     for _ in range(20):
         asked = question(rng)
         left, right = one.decide(asked, RENYI)[0], other.decide(asked, RENYI)[0]
@@ -362,22 +362,22 @@ def test_evidence_of_two_sessions_in_any_order() -> None:
 def test_what_is_known_as_well_is_not_bought_again() -> None:
     """A second session of the same means over the first one's evidence buys none of its opening again. Would catch an
     opening that does not look at evidence."""
-    session = Session(counts(5), means(questions=20), 1)
+    session = Session(counts(5), funds(questions=20), 1)
     assert len(session.opening) == 4 + 6
-    assert Policy(session.policy.residuals, means(questions=20)).opening() == []
+    assert Policy(session.policy.residuals, funds(questions=20)).opening() == []
     # What would be known better is.
-    assert len(Policy(session.policy.residuals, means(4.0, questions=20)).opening()) >= 6
+    assert len(Policy(session.policy.residuals, funds(4.0, questions=20)).opening()) >= 6
 
 
 def test_modes() -> None:
     """Where pure sessions pay. Would catch one that is chosen where the ledger does not admit it."""
     small, large = (3, 2), (50, 60, 70, 80)
-    assert Policy(Residuals(small), means(pure=True, questions=100)).mode == "table"
-    assert Policy(Residuals(large), means(pure=True, questions=8)).mode == "laplace"
-    assert Policy(Residuals(large), means(pure=True, questions=100)).mode == "lift"
+    assert Policy(Residuals(small), funds(pure=True, questions=100)).mode == "table"
+    assert Policy(Residuals(large), funds(pure=True, questions=8)).mode == "laplace"
+    assert Policy(Residuals(large), funds(pure=True, questions=100)).mode == "lift"
     for sizes in (small, large):
         for questions in (None, 8, 100):
-            policy = Policy(Residuals(sizes), means(pure=False, questions=questions))
+            policy = Policy(Residuals(sizes), funds(pure=False, questions=questions))
             assert policy.mode == "lift"
             assert not policy.pure
 
@@ -386,7 +386,7 @@ def test_a_whole_table_is_measured_once_and_answers_everything() -> None:
     """Everything but rounding is spent at the opening, every question after it is free, estimable and near. Would
     catch an axis taken for another in the dense fit."""
     table, rng = counts(6), np.random.default_rng(6)
-    session = Session(table, means(4.0, pure=True, questions=100), 1)
+    session = Session(table, funds(4.0, pure=True, questions=100), 1)
     assert session.policy.mode == "table"
     assert float(session.left) == pytest.approx(0.0, abs=0.01)
     for _ in range(40):
@@ -408,7 +408,7 @@ def test_intervals_cover() -> None:
     for seed in range(12):
         rng = np.random.default_rng(seed)
         table = counts(seed % 3)
-        session = Session(table, means(1.0, pure=seed % 3 == 0, questions=40 if seed % 2 else 8), seed)
+        session = Session(table, funds(1.0, pure=seed % 3 == 0, questions=40 if seed % 2 else 8), seed)
         for _ in range(40 if seed % 2 else 8):
             asked = question(rng)
             bought = session.ask(asked)
@@ -428,7 +428,7 @@ def test_sets_of_attributes_share_what_may_be_missed(sizes: tuple[int, ...], pub
     residuals = Residuals(sizes, 100.0 if public else None)
     everything = Marginal.of(sizes, dict.fromkeys(range(len(sizes))))
     residuals.add(Counts(everything, Noise("gaussian", Decimal(10**6), 0), np.zeros(sizes, np.int64)))
-    policy, missed = Policy(residuals, means()), 0.0
+    policy, missed = Policy(residuals, funds()), 0.0
     for count in range(len(sizes) + 1):
         for attributes in itertools.combinations(range(len(sizes)), count):
             numbers = math.prod(sizes[a] for a in attributes) - public
@@ -443,7 +443,7 @@ def test_intervals_for_questions_chosen_by_noise() -> None:
     table = np.full(SIZES, 400.0).astype(np.int64)
     missed = 0
     for seed in range(20):
-        session = Session(table, means(questions=3), seed)
+        session = Session(table, funds(questions=3), seed)
         whole = Cells(Marginal.of(SIZES, {0: None, 1: None, 3: None}))
         bought = session.ask(whole)
         assert bought is not None
@@ -465,7 +465,7 @@ def test_refining_until_a_guess_is_excluded() -> None:
     asked = Product.over({1: [1, 0, 0]})
     exact, held = float(table[:, 0].sum()), {True: 0, False: 0}
     for seed in range(60):
-        session, holds = Session(table, means(questions=40), seed), {True: True, False: True}
+        session, holds = Session(table, funds(questions=40), seed), {True: True, False: True}
         for look in range(12):
             session.ask(asked, within=70 * 0.9**look)
             for adaptive in holds:
@@ -480,7 +480,7 @@ def test_refining_until_a_guess_is_excluded() -> None:
 def test_answers_survive_a_fit_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: no search converges. Prediction and answer are there all the same, near what was measured. Would catch
     noise that was drawn for an answer that never comes, and a stand-in that does not say that it is one."""
-    session = Session(counts(7), means(questions=20), 1)
+    session = Session(counts(7), funds(questions=20), 1)
     monkeypatch.setattr(dual, "_MOST_STEPS", 0)
     rng = np.random.default_rng(7)
     for _ in range(20):
@@ -501,7 +501,7 @@ def test_a_table_of_very_many_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """Is answered without a fit: by unbiased values where there are any, by what was measured for it, else by the
     product. Would catch a question that everybody waits for."""
     monkeypatch.setattr(fits, "MOST_FITTED", 5)
-    session = Session(counts(10), means(questions=20), 1)
+    session = Session(counts(10), funds(questions=20), 1)
 
     def failing(_: Question) -> None:
         raise AssertionError("a fit was searched for")
@@ -522,7 +522,7 @@ def test_a_table_of_very_many_cells(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_known_and_nothing_left() -> None:
     """Would catch an answer made of nothing."""
-    policy = Policy(Residuals(SIZES), means(questions=10))
+    policy = Policy(Residuals(SIZES), funds(questions=10))
     with pytest.raises(OutOfReach):
         policy.decide(Product.over({0: np.array([1, 0, 0, 0])}), 0.0)
 
@@ -534,7 +534,7 @@ def test_what_a_measurement_says_of_a_question() -> None:
     table = counts(8)
     for _ in range(30):
         asked = question(rng)
-        cells = {a: None if rng.random() < 0.5 else asked.told(k) for k, a in enumerate(asked.attributes)}
+        cells = {a: None if rng.random() < 0.5 else asked.partition(k) for k, a in enumerate(asked.attributes)}
         marginal = Marginal.of(SIZES, cells)
         exact = weights(SIZES, Cells(marginal)) @ table.reshape(-1)
         made = measured(marginal, 3.0, exact)
@@ -548,11 +548,11 @@ def test_a_wrong_number_of_questions_is_survived() -> None:
     """More questions than declared, and none declared: there is always something left. Would catch a division by what
     is left of a number."""
     for questions in (None, 3):
-        session, rng = Session(counts(9), means(questions=questions), 1), np.random.default_rng(9)
+        session, rng = Session(counts(9), funds(questions=questions), 1), np.random.default_rng(9)
         for _ in range(30):
             session.ask(question(rng))
         assert session.left >= 0
-    undeclared = Policy(Residuals(SIZES), means(questions=None))
+    undeclared = Policy(Residuals(SIZES), funds(questions=None))
     assert undeclared._questions == 100
     undeclared.record(Product.over({}), None)
     assert undeclared._questions == 102
@@ -560,7 +560,7 @@ def test_a_wrong_number_of_questions_is_survived() -> None:
 
 def test_errors_are_foretold_before_anything_is_drawn() -> None:
     """As they are once the opening is measured. Would catch errors of another opening, or ones that look at data."""
-    policy, rng = Policy(Residuals(SIZES), means(questions=300)), np.random.default_rng(1)
+    policy, rng = Policy(Residuals(SIZES), funds(questions=300)), np.random.default_rng(1)
     foretold = policy.expected()
     assert foretold is not None
     for buy in policy.opening():
@@ -571,7 +571,7 @@ def test_errors_are_foretold_before_anything_is_drawn() -> None:
             halves = {a: np.arange(SIZES[a]) < SIZES[a] / 2 for a in attributes}
             found.append(float(policy.residuals.unbiased(Product.over(halves)).variances) ** 0.5)
         assert expected == pytest.approx(float(np.median(found)), rel=1e-12)
-    wished = Policy(Residuals(SIZES), replace(means(questions=300), within=98.0)).expected()
+    wished = Policy(Residuals(SIZES), replace(funds(questions=300), within=98.0)).expected()
     assert wished == pytest.approx((50.0, 50.0), rel=1e-3)
 
 
@@ -580,7 +580,7 @@ def test_what_is_counted_in_cells_at_first() -> None:
     foretold of conditions that fall on their edges. Would catch an opening that counts value by value, and bins of two
     that cut the cells of one."""
     sizes, starting = (1001, 4), {0: Partition.of(np.minimum(np.arange(1001) // 20, 49))}
-    policy = Policy(Residuals(sizes, 1e5, starting), means(questions=300))
+    policy = Policy(Residuals(sizes, 1e5, starting), funds(questions=300))
     ones, twos = {}, {}
     for buy in policy.opening():
         (ones if len(buy.marginal.attributes) == 1 else twos)[buy.marginal.attributes] = buy.marginal
@@ -604,7 +604,7 @@ def test_errors_are_foretold_of_many_attributes() -> None:
     """Of some that stand for all: as by all that the opening buys, in a small part of the time. Would catch marginals
     with attributes outside of the sample that are left out, which tell of those within it."""
     sizes = (4,) * 24
-    policy = Policy(Residuals(sizes, 1000.0), means(questions=20_000))
+    policy = Policy(Residuals(sizes, 1000.0), funds(questions=20_000))
     bought, rng = policy.opening(), np.random.default_rng(3)
     assert len(bought) == 24 + 276
     foretold = policy.expected()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.measurements.noise import FLIP_BITS, BitFlips, Noise
-from app.measurements.pricing import Apart, apart_of
+from app.measurements.pricing import Adjacency, adjacency_of
 from app.measurements.record import Purchase
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
@@ -22,14 +22,14 @@ from app.releases.factorization import Unaffordable
 pytestmark = pytest.mark.slow
 
 EDGES = Edges((3, 3), "pairs")
-BITS, FINE = Apart(1, bits=0, binary=True), Apart(1024, bits=10, binary=False)
+BITS, FINE = Adjacency(1, bits=0, binary=True), Adjacency(1024, bits=10, binary=False)
 #: Of neighbours that differ in all seven edges of a node.
-NODE_BITS, NODE_FINE = Apart(1, 7, bits=0, binary=True), Apart(1024, 7, bits=10, binary=False)
+NODE_BITS, NODE_FINE = Adjacency(1, 7, bits=0, binary=True), Adjacency(1024, 7, bits=10, binary=False)
 GRIDS = [BITS, FINE, NODE_BITS, NODE_FINE]
 BUDGET = Budget.of(Decimal(1), Decimal("1e-9"))
 
 
-def price(noise: BitFlips | Noise, grid: Apart, order: Decimal) -> Amounts:
+def price(noise: BitFlips | Noise, grid: Adjacency, order: Decimal) -> Amounts:
     return Purchase.at(EDGES, noise, grid, order).price
 
 
@@ -39,7 +39,7 @@ def price(noise: BitFlips | Noise, grid: Apart, order: Decimal) -> Amounts:
     st.decimals("1.1", 300, places=2),
     st.decimals("0.0001", 8, places=4),
 )
-def test_a_share_buys_the_least_noise(grid: Apart, order: Decimal, share: Decimal) -> None:
+def test_a_share_buys_the_least_noise(grid: Adjacency, order: Decimal, share: Decimal) -> None:
     """What is bought can be paid, and a little less noise of its law cannot. Would catch a search that rounds the wrong
     way, and a price by another formula than that which is charged.
     """
@@ -78,7 +78,7 @@ def test_all_of_epsilon_buys_warners_coin(epsilon: str) -> None:
         (FINE, "0.033", "1", "laplace"),
     ],
 )
-def test_the_law_of_the_least_variance_is_taken(grid: Apart, share: str, pure: str | None, law: str) -> None:
+def test_the_law_of_the_least_variance_is_taken(grid: Adjacency, share: str, pure: str | None, law: str) -> None:
     """Small shares buy Gaussian noise, larger ones Laplace noise, and bits are turned over. Would catch a choice by
     anything but the variance that is bought, as all candidates are found again here.
     """
@@ -106,20 +106,20 @@ def test_next_to_nothing_buys_nothing() -> None:
 def test_what_a_cell_holds() -> None:
     """Would catch a matrix, weighted edges or signed entries that are taken for bits, and gamma in another unit."""
     one = Fraction(1)
-    assert apart_of(0, one, one, signed=False) == BITS
-    assert apart_of(10, one, one, signed=False) == FINE
-    assert not apart_of(0, one, one, signed=True).binary
-    assert not apart_of(0, Fraction(2), Fraction(2), signed=False).binary
-    assert apart_of(2, Fraction(5, 2), Fraction(3), signed=True) == Apart(10, bits=2, binary=False)
+    assert adjacency_of(0, one, one, signed=False) == BITS
+    assert adjacency_of(10, one, one, signed=False) == FINE
+    assert not adjacency_of(0, one, one, signed=True).binary
+    assert not adjacency_of(0, Fraction(2), Fraction(2), signed=False).binary
+    assert adjacency_of(2, Fraction(5, 2), Fraction(3), signed=True) == Adjacency(10, bits=2, binary=False)
     # A node's edges: each moves by one at most.
-    assert apart_of(0, Fraction(7), one, signed=False) == NODE_BITS
-    assert apart_of(10, Fraction(7), one, signed=False) == NODE_FINE
+    assert adjacency_of(0, Fraction(7), one, signed=False) == NODE_BITS
+    assert adjacency_of(10, Fraction(7), one, signed=False) == NODE_FINE
     # An entry of either sign may move by twice the largest there is.
-    assert apart_of(0, Fraction(2), one, signed=True) == Apart(2, bits=0, binary=False)
+    assert adjacency_of(0, Fraction(2), one, signed=True) == Adjacency(2, bits=0, binary=False)
     with pytest.raises(ValueError, match="whole number"):
-        apart_of(1, Fraction(1, 4), one, signed=False)
+        adjacency_of(1, Fraction(1, 4), one, signed=False)
     with pytest.raises(ValueError, match="moves by one"):
-        EDGES.events(BitFlips(1 << 50), Apart(2))
+        EDGES.events(BitFlips(1 << 50), Adjacency(2))
 
 
 @settings(max_examples=15)
@@ -129,7 +129,7 @@ def test_what_a_cell_holds() -> None:
     st.booleans(),
     st.integers(50, 950).map(lambda part: Fraction(part, 1000)),
 )
-def test_degrees_and_cells_share_what_is_paid(grid: Apart, held: Decimal, by_pure: bool, part: Fraction) -> None:
+def test_degrees_and_cells_share_what_is_paid(grid: Adjacency, held: Decimal, by_pure: bool, part: Fraction) -> None:
     """Each gets its part of the sum that pays, to what scales of four digits leave, and both together no more than
     there is. Would catch a part of the wrong sum, a part that is paid twice, and degrees at the price of one answer.
     """
@@ -153,7 +153,7 @@ def test_the_part_of_degrees(epsilon: float, part: float) -> None:
     flips = BitFlips(round(2**FLIP_BITS / (1 + math.exp(epsilon))))
     laplace = Noise("laplace", Decimal(repr(round(2 / epsilon, 6))), 10)
     gaussian = Noise("gaussian", Decimal(repr(round(2 * 2**0.5 / epsilon, 6))), 10)
-    twice = Apart(2048, bits=10, binary=False)
+    twice = Adjacency(2048, bits=10, binary=False)
 
     def cost(rate: float, order: float) -> float:
         terms = order * math.exp((order - 1) * rate), (order - 1) * math.exp(-order * rate)

@@ -296,8 +296,8 @@ def test_cells_are_no_worse_than_alternatives(seed: int, paying: Paying) -> None
 
 def buy_size(buy: Purchase[TableStrategy]) -> float:
     """One over the squared size of what the noise of a measurement hides."""
-    moved = buy.strategy.moved[0]
-    return 1 / (moved.squared if buy.noise.kind == "gaussian" else moved.absolute**2)
+    sensitivity = buy.strategy.sensitivity[0]
+    return 1 / (sensitivity.squared if buy.noise.kind == "gaussian" else sensitivity.absolute**2)
 
 
 def test_ranges_are_what_they_say() -> None:

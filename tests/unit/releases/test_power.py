@@ -26,7 +26,7 @@ from app.curator.planners.power import PowerPlan
 from app.curator.request import SessionRequest, parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Measurement
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategies.products import Products
@@ -114,10 +114,10 @@ def test_no_move_of_gamma_passes_the_sensitivity_and_some_reach_it(
         )
         assert np.array_equal(dense, sparse)
         moves.append(sum(int(each) ** 2 for each in dense))
-    most = gamma**2 * asked.moved_squared
+    most = gamma**2 * asked.squared_sensitivity
     assert max(moves) <= most
     noise = Noise("gaussian", Decimal(3), asked.grid_bits)
-    event = asked.events(noise, Apart(gamma))[0][0]
+    event = asked.events(noise, Adjacency(gamma))[0][0]
     assert (event.sigma, event.sensitivity_squared) == (3 * 2**asked.grid_bits, most)
     # Weights of 1 where the cells' ends are: a pair has two of them, a sum of both sides needs them at one cell.
     if side != "both":

@@ -117,7 +117,7 @@ def test_sums_are_those_of_the_edges(d: st.DataObject) -> None:
         exact = query.exact(tensor)
         assert exact.dtype == np.int64
         assert exact.shape == (query.numbers,)
-        assert query.told(exact).tolist() == truth
+        assert query.ordered(exact).tolist() == truth
     sides = ["group"] if "only" in words else ["left", "right"]
     told = [(axis["attribute"], axis["labels"]) for axis in query.labels]
     right = words.get("right", words["left"])
@@ -180,7 +180,7 @@ def test_equal_sums_are_one_question(d: st.DataObject) -> None:
         assert same.numbers == query.numbers
         assert (same.exact(x) == query.exact(x)).all()
         assert (same.norm2sq, same.range, same.is_zero) == (query.norm2sq, query.range, query.is_zero)
-    assert len(back.told(np.arange(back.numbers))) == np.prod([len(axis["labels"]) for axis in back.labels])
+    assert len(back.ordered(np.arange(back.numbers))) == np.prod([len(axis["labels"]) for axis in back.labels])
 
 
 @given(st.data())
@@ -206,7 +206,7 @@ def test_the_numbers_of_an_undirected_graph() -> None:
     x = FRIENDS.array({(0, 1): 1, (0, 2): 1, (1, 4): 1, (2, 3): 1, (0, 5): 1})
     assert query.numbers == 6
     for tensor in FRIENDS.tensors(x):
-        assert query.told(query.exact(tensor)).reshape(3, 3).tolist() == [[0, 2, 1], [2, 1, 0], [1, 0, 0]]
+        assert query.ordered(query.exact(tensor)).reshape(3, 3).tolist() == [[0, 2, 1], [2, 1, 0], [1, 0, 0]]
     assert query.canonical == {"left": {"cells": [0, 0, 1, 2, 1, -1]}, "type": "blocks"}
 
 
@@ -216,7 +216,7 @@ def test_within_groups_of_two_sides() -> None:
     query = asked(LIKES, words)
     x = LIKES.array({(2, 0): 1, (0, 3): 1, (0, 1): 1, (2, 3): 1, (1, 1): 1})
     assert query.labels == [{"attribute": "group", "labels": ["a", "b"]}]
-    assert query.told(query.exact(LIKES.space.tensor(x))).tolist() == [1, 2]
+    assert query.ordered(query.exact(LIKES.space.tensor(x))).tolist() == [1, 2]
     assert query.canonical["right"] == {"cells": [1, 0, -1, 0]}
 
 
@@ -261,9 +261,9 @@ def test_data_larger_than_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(blocks, "_PART", part)
         for tensor in (u.space.tensor(x), u.space.tensor(csr_array(x))):
             every = asked(u, {"left": left})
-            assert every.told(every.exact(tensor)).tolist() == np.ravel(whole).tolist()
+            assert every.ordered(every.exact(tensor)).tolist() == np.ravel(whole).tolist()
             within = asked(u, {"left": left, "only": "within"})
-            assert within.told(within.exact(tensor)).tolist() == [whole[k][k] for k in range(4)]
+            assert within.ordered(within.exact(tensor)).tolist() == [whole[k][k] for k in range(4)]
 
 
 @pytest.mark.parametrize(

@@ -231,11 +231,11 @@ def test_marginals_take_any_conditions(where: Words, attributes: list[str], edge
     rows = np.repeat(np.stack(np.indices(counts.shape)).reshape(4, -1), counts.reshape(-1), axis=1)
     records = RecordsTensor([row.astype(np.uint8) for row in rows], counts.shape)
     for data in (DenseTensor(counts), records):
-        assert query.told(query.exact(data)).tolist() == expected
+        assert query.ordered(query.exact(data)).tolist() == expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records_module, "MOST_CELLS", 0)
         patch.setattr(records_module, "PART", 7)
-        assert query.told(query.exact(records)).tolist() == expected
+        assert query.ordered(query.exact(records)).tolist() == expected
     assert rfc8785.dumps(query.canonical) == query.canonical_bytes
     assert from_canonical(TABLE.space, orjson.loads(query.canonical_bytes), {}).digest == query.digest
     # The same cells spelled out one by one, and with more where nothing is counted.
@@ -266,7 +266,7 @@ def test_marginals_with_any_conditions_are_questions(where: Words, attributes: l
     assert isinstance(query, CompiledMarginal)
     question = query.question
     counts = np.random.default_rng(seed).integers(0, 9, TABLE.space.shape)
-    marginal = question.apart(TABLE.space.shape)
+    marginal = question.marginal_of(TABLE.space.shape)
     exact = counted(marginal, DenseTensor(counts))
     partitions = [marginal.partition(k) for k in range(len(marginal.attributes))]
     answers = query.selected(question.of(exact.astype(float), partitions))

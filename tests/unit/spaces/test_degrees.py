@@ -64,7 +64,7 @@ def test_nodes_are_counted_by_their_edges(d: st.DataObject) -> None:
     for tensor in u.tensors(u.array(x)):
         exact = query.exact(tensor)
         assert exact.dtype == np.int64
-        assert exact.tolist() == query.told(exact).tolist() == truth
+        assert exact.tolist() == query.ordered(exact).tolist() == truth
     assert query.numbers == len(query.labels[0]["labels"]) == len(truth)
     assert rfc8785.dumps(query.canonical) == query.canonical_bytes
     back = from_canonical(u.space, orjson.loads(query.canonical_bytes), {})
@@ -152,9 +152,9 @@ def histograms(query: CompiledDegrees, u: Universe, columns: list[np.ndarray]) -
     return np.array([query.exact(u.space.tensor(array)) for array in columns])
 
 
-def worst(moved: np.ndarray) -> tuple[int, int]:
+def worst(sensitivity: np.ndarray) -> tuple[int, int]:
     """The largest L1 norm and squared L2 norm of some differences."""
-    return int(np.abs(moved).sum(axis=1).max()), int((moved**2).sum(axis=1).max())
+    return int(np.abs(sensitivity).sum(axis=1).max()), int((sensitivity**2).sum(axis=1).max())
 
 
 @pytest.mark.slow
@@ -202,8 +202,8 @@ def test_several_edges(u: Universe, gamma: int) -> None:
             ends = u.space.shape[::-1] if words["side"] in ("right", "in") else u.space.shape
             added = [(k % ends[0], (k + 1) % ends[1]) for k in range(gamma)]
             added = [pair[::-1] for pair in added] if words["side"] in ("right", "in") else added
-        moved = answers([0]) - answers([sum(1 << cells.index(cell) for cell in added)])
-        assert worst(moved) == (query.l1(gamma), query.squared(gamma))
+        sensitivity = answers([0]) - answers([sum(1 << cells.index(cell) for cell in added)])
+        assert worst(sensitivity) == (query.l1(gamma), query.squared(gamma))
 
 
 @pytest.mark.parametrize(("u", "own", "other"), [(DIRECTED, "out", "in"), (LIKES, "left", "right")])

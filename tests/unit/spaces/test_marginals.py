@@ -142,7 +142,7 @@ def test_counts_are_those_of_the_records(d: st.DataObject) -> None:
     for data in (*u.tensors(counts), RecordsTensor([np.ascontiguousarray(c) for c in columns], u.space.shape)):
         exact = query.exact(data)
         assert exact.dtype == np.int64
-        assert query.told(exact).tolist() == truth
+        assert query.ordered(exact).tolist() == truth
         units = u.space.to_answer_grid(exact, query)
         assert units.tolist() == [int(v) << u.space.answer_bits for v in exact]
 
@@ -192,8 +192,8 @@ def test_two_orders_are_one_question(d: st.DataObject) -> None:
     x = u.space.tensor(np.arange(np.prod(u.space.shape)).reshape(u.space.shape) % 89)
     shape = [len(asked.labels) for asked in query.asked]
     places = [words["attributes"].index(name) for name in other["attributes"]]
-    told = query.told(query.exact(x)).reshape(shape).transpose(places).reshape(-1)
-    assert marginal(u, other).told(query.exact(x)).tolist() == told.tolist()
+    told = query.ordered(query.exact(x)).reshape(shape).transpose(places).reshape(-1)
+    assert marginal(u, other).ordered(query.exact(x)).tolist() == told.tolist()
 
 
 def test_spellings_of_one_question() -> None:

@@ -109,8 +109,8 @@ def test_two_orders_of_groups_are_one_question(words: Words, d: st.DataObject) -
     assert names == words["group_by"] + levels
     order = [names.index(name) for name in other["group_by"] + levels]
     values = np.arange(float(query.numbers))
-    told = query.told(values).reshape(axes).transpose(order).reshape(-1)
-    assert turned.told(values).tolist() == told.tolist()
+    told = query.ordered(values).reshape(axes).transpose(order).reshape(-1)
+    assert turned.ordered(values).tolist() == told.tolist()
 
 
 def test_the_order_that_is_told() -> None:
@@ -118,7 +118,7 @@ def test_the_order_that_is_told() -> None:
     words = {"type": "quantile", "of": "age", "q": [0.2, 0.8], "group_by": ["class", "sex"]}
     query = compiled(words)
     # Of sex f, m (each class 0, 1, 2), two levels: f0 is 0 and 1, f1 is 2 and 3, m0 is 6 and 7.
-    assert query.told(np.arange(12.0)).tolist() == [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]
+    assert query.ordered(np.arange(12.0)).tolist() == [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]
     assert query.labels[-1] == {"attribute": "q", "labels": [0.2, 0.8]}
     assert [axis["attribute"] for axis in query.labels] == ["class", "sex", "q"]
 

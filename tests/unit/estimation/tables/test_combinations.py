@@ -19,9 +19,9 @@ from app.estimation.tables.residuals import Residuals
 from app.estimation.tables.restrictions import Restricted, assembled
 from app.measurements.noise import Noise
 from app.measurements.pieces import Combination, Contrast, Counts, pieces_of
-from app.measurements.pricing import Apart
+from app.measurements.pricing import Adjacency
 from app.measurements.record import Measurement, Purchase
-from app.measurements.rows import Rows, centred, moved_by_contrasts
+from app.measurements.rows import Rows, centred, contrast_sensitivity
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.spaces.partition import Marginal, Partition
@@ -97,9 +97,9 @@ def solved(
 def test_what_a_record_moves_contrasts_by(shape: list[int]) -> None:
     """Against every column of the explicit matrix. Would catch a norm of the centred and not of the whole numbers."""
     marginal = Marginal.of(shape, dict.fromkeys(range(len(shape))))
-    moved, columns = moved_by_contrasts(marginal), kronecker(tuple(shape))
-    assert (np.abs(columns).sum(axis=0) == moved.absolute).all()
-    assert ((columns**2).sum(axis=0) == moved.squared).all()
+    sensitivity, columns = contrast_sensitivity(marginal), kronecker(tuple(shape))
+    assert (np.abs(columns).sum(axis=0) == sensitivity.absolute).all()
+    assert ((columns**2).sum(axis=0) == sensitivity.squared).all()
     counts = np.arange(marginal.cells).reshape(shape) ** 2
     assert np.array_equal(centred(counts).reshape(-1), columns @ counts.reshape(-1))
 
@@ -115,9 +115,9 @@ def test_what_a_record_moves_rows_by(seed: int) -> None:
     and squares added up as floats."""
     rng = np.random.default_rng(seed)
     dense = np.concatenate([integers(rng, 4, 6, (1 << 20) - 1), np.eye(6, dtype=int)])
-    moved = Rows.of(dense).moved
-    assert moved.absolute == max(sum(abs(int(w)) for w in column) for column in dense.T)
-    assert moved.squared == max(sum(int(w) ** 2 for w in column) for column in dense.T)
+    sensitivity = Rows.of(dense).sensitivity
+    assert sensitivity.absolute == max(sum(abs(int(w)) for w in column) for column in dense.T)
+    assert sensitivity.squared == max(sum(int(w) ** 2 for w in column) for column in dense.T)
 
 
 def strategy(seed: int = 0) -> TableStrategy:
@@ -151,8 +151,8 @@ def test_exact_values(seed: int) -> None:
             rows = part.multiplier * matrix(SIZES, part.marginal)
             rows = (kronecker(part.marginal.shape) if part.residual else part.rows.matrix.toarray()) @ rows  # type: ignore[union-attr]
             assert found[start:stop].tolist() == (rows @ table.reshape(-1)).tolist()
-            assert np.abs(rows).sum(axis=0).max() == part.moved.absolute
-            assert (rows**2).sum(axis=0).max() == part.moved.squared
+            assert np.abs(rows).sum(axis=0).max() == part.sensitivity.absolute
+            assert (rows**2).sum(axis=0).max() == part.sensitivity.squared
         start = stop
 
 
@@ -168,10 +168,10 @@ def test_prices(gamma: int) -> None:
             rows = kronecker(part.marginal.shape) if part.residual else part.rows.matrix.toarray()  # type: ignore[union-attr]
         absolute.append(gamma * part.multiplier * int(np.abs(rows).sum(axis=0).max()))
         squared += gamma**2 * part.multiplier**2 * int((rows**2).sum(axis=0).max())
-    gaussian = Purchase.at(own, Noise("gaussian", Decimal(100), 0), Apart(gamma), order).price
+    gaussian = Purchase.at(own, Noise("gaussian", Decimal(100), 0), Adjacency(gamma), order).price
     assert float(gaussian.renyi) == pytest.approx(9 * squared / (2 * 100**2))
     assert gaussian.renyi >= renyi_cost(DiscreteGaussianAnswer(Fraction(100), squared), order)
-    laplace = Purchase.at(own, Noise("laplace", Decimal(1000), 0), Apart(gamma), order).price
+    laplace = Purchase.at(own, Noise("laplace", Decimal(1000), 0), Adjacency(gamma), order).price
     assert laplace.pure is not None
     assert laplace.pure == pytest.approx(Decimal(sum(absolute)) / 1000)
     costs = [renyi_cost(DiscreteLaplaceAnswer(Fraction(1000), d), order) for d in absolute]

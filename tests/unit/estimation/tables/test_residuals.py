@@ -146,9 +146,9 @@ def tells_all(measurement: Counts, question: WeightedCells) -> bool:
     """Whether each cell of a measurement lies within one of those that a question weighs and counts alike."""
     own = measurement.marginal
     return all(
-        a in own.attributes and own.partition(own.attributes.index(a)).refines(question.told(k))
+        a in own.attributes and own.partition(own.attributes.index(a)).refines(question.partition(k))
         for k, a in enumerate(question.attributes)
-        if question.told(k).cells > 1
+        if question.partition(k).cells > 1
     )
 
 
