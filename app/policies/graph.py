@@ -16,7 +16,7 @@ Constants, each with its reason, are in docs/graphs.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -79,40 +79,45 @@ class Prediction:
     standard_error: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shown:
-    """An answer, in cells.
+    """Answers, in cells.
 
     Attributes:
-        value: shown.
-        unbiased, error: the best linear unbiased value and its standard error; None where there is none.
-        deviation: the model's standard deviation of the value.
+        values: shown.
+        unbiased, errors: the best linear unbiased values and their standard errors; NaN and infinite where there are
+            none.
+        deviations: the model's standard deviations of the values.
     """
 
-    value: float
-    unbiased: float | None
-    error: float | None
-    deviation: float
+    values: FloatArray
+    unbiased: FloatArray
+    errors: FloatArray
+    deviations: FloatArray
 
 
-@dataclass
-class _Unbiased:
-    """All that was measured of one question by itself."""
+class _Measured:
+    """All that was measured of numbers by themselves, each known by its name wherever it was measured."""
 
-    precision: float = 0.0
-    weighted: float = 0.0
+    def __init__(self) -> None:
+        self.places: dict[Hashable, int] = {}
+        #: Precisions, and values weighed by them: of all measurements, and of those the posterior has not taken in. The
+        #: last number was never measured.
+        self._sums = np.zeros((2, 2, 1))
 
-    def add(self, value: float, variance: float) -> None:
-        self.precision += 1 / variance
-        self.weighted += value / variance
+    def add(self, names: Iterable[Hashable], values: FloatArray, variance: float, apart: FloatArray) -> None:
+        """Take in a value of each of some names, which differ; ``apart`` is one where the posterior has not."""
+        places = [self.places.setdefault(name, len(self.places)) for name in names]
+        if len(self.places) >= self._sums.shape[2]:
+            self._sums = np.pad(self._sums, [(0, 0), (0, 0), (0, len(self.places) + 1)])
+        told = np.stack([np.ones(len(values)), values]) / variance
+        self._sums[..., places] += np.stack([told, told * apart], axis=1)
 
-    @property
-    def value(self) -> float:
-        return self.weighted / self.precision
-
-    @property
-    def variance(self) -> float:
-        return 1 / self.precision
+    @np.errstate(divide="ignore", invalid="ignore")
+    def of(self, names: Iterable[Hashable]) -> FloatArray:
+        """By all, and by those apart: values and their variances, NaN and infinite of what was never measured."""
+        precision, weighted = self._sums[..., [self.places.get(name, -1) for name in names]]
+        return np.stack([weighted / precision, 1 / precision], axis=1)
 
 
 @dataclass(eq=False)
@@ -151,10 +156,8 @@ class GraphPolicy:
         self._scores = Scores(_LEAST_KAPPA)
         self._scales = Scales()
         #: What was measured last, and how it is shown.
-        self._drawn: tuple[Hashable, float] | None = None
-        self._unbiased: dict[Hashable, _Unbiased] = {}
-        #: Of these what the posterior has not taken in.
-        self._apart: dict[Hashable, _Unbiased] = {}
+        self._drawn: tuple[Hashable, float] = None, 0.0
+        self._measures = _Measured()
         #: Of questions asked, their variances in three parts, what edges say beside the expectation, and its variance.
         self._looked: list[tuple[FloatArray, float, float]] = []
         for questions, names, values, variance in learnt.asked:
@@ -232,8 +235,8 @@ class GraphPolicy:
             variance: of its noise.
         """
         self._scores.learn((value - prediction.value) ** 2, variance, prediction.standard_error)
-        self._drawn = None
-        if self.edges is None and name not in self._unbiased:
+        self._drawn = None, 0.0
+        if self.edges is None and name not in self._measures.places:
             residual, foretold = value - prediction.value, prediction.standard_error**2
             self._scales.learn(residual, foretold, variance)
             self._drawn = name, prediction.value + self._scales.posterior(residual, foretold, variance)[0]
@@ -259,45 +262,44 @@ class GraphPolicy:
             self._next_refit = math.ceil(1.5 * n) if n < _SLOWLY else 2 * n
             self.posterior.refit()
 
-    def shown(self, question: CutQuestion, name: Hashable) -> Shown:
-        """The estimate that is shown of a question."""
-        known = self.posterior.known(question)
-        value, deviation = self._mixed(question, known)
-        unbiased = self._unbiased_of(question, name)
-        if unbiased is None:
-            return Shown(_cut(value, question.bounds), None, None, self.kappa * deviation)
-        error = math.sqrt(unbiased.variance)
-        apart = self._apart.get(name)
-        if apart is not None:
-            # What was measured was not kept: it moves its own question all the same.
-            value += deviation**2 / (deviation**2 + apart.variance) * (apart.value - value)
-        if self._drawn is not None and self._drawn[0] == name:
-            value = self._drawn[1]
-        held = min(max(value, unbiased.value - REACH * error), unbiased.value + REACH * error)
-        return Shown(_cut(held, question.bounds), unbiased.value, error, self.kappa * deviation)
+    def shown(self, questions: Sequence[CutQuestion], names: Sequence[Hashable]) -> Shown:
+        """The estimates that are shown of questions."""
+        values, deviations = np.array([self._mixed(each, self.posterior.known(each)) for each in questions]).T
+        unbiased, variances = self.unbiased(questions, names)
+        errors = np.sqrt(variances)
+        # What was measured was not kept: it moves its own question all the same.
+        apart, noise = self._measures.of(names)[1]
+        own = np.float_power(deviations, 2)
+        values = np.where(noise < np.inf, values + own / (own + noise) * (apart - values), values)
+        last, drawn = self._drawn
+        values[[name == last for name in names]] = drawn
+        # Where there is no unbiased value nothing holds them.
+        held = np.fmin(np.fmax(values, unbiased - REACH * errors), unbiased + REACH * errors)
+        low, high = np.array([each.bounds for each in questions]).T
+        return Shown(np.clip(held, low, high), unbiased, errors, self.kappa * deviations)
 
-    def alone(self, name: Hashable, bounds: tuple[float, float]) -> Shown:
-        """The estimate that is shown of a measured value by itself."""
-        found = self._unbiased[name]
-        error = math.sqrt(found.variance)
-        return Shown(_cut(found.value, bounds), found.value, error, error)
+    def alone(self, names: Sequence[Hashable], bounds: tuple[FloatArray, FloatArray]) -> Shown:
+        """The estimates that are shown of measured values by themselves."""
+        values, variances = self._measures.of(names)[0]
+        errors = np.sqrt(variances)
+        return Shown(np.clip(values, *bounds), values, errors, errors)
 
-    def variance_of(self, question: CutQuestion | None, name: Hashable) -> float | None:
-        """The variance of the best unbiased value; None where there is none. A question is None that is no cut."""
-        found = self._unbiased_of(question, name)
-        return None if found is None else found.variance
+    @np.errstate(divide="ignore", invalid="ignore")
+    def unbiased(self, questions: Sequence[CutQuestion], names: Sequence[Hashable]) -> FloatArray:
+        """The best unbiased values and their variances, NaN and infinite where there are none; of what is no cut there
+        are no questions.
+        """
+        values, variances = self._measures.of(names)[0]
+        precision, weighted = 1 / variances, np.nan_to_num(values / variances)
+        for place, question in enumerate(questions):
+            # Of a node and itself there is no cell: a question may weigh nothing.
+            if self.edges is not None and question.square > 0:
+                value, variance = self.edges.of(question)
+                precision[place] += 1 / variance
+                weighted[place] += value / variance
+        return np.stack([weighted / precision, 1 / precision])
 
     # ------------------------------------------------------------------ within
-
-    def _unbiased_of(self, question: CutQuestion | None, name: Hashable) -> _Unbiased | None:
-        found = _Unbiased()
-        own = self._unbiased.get(name)
-        if own is not None:
-            found.add(own.value, own.variance)
-        # Of a node and itself there is no cell: a question may weigh nothing.
-        if self.edges is not None and question is not None and question.square > 0:
-            found.add(*self.edges.of(question))
-        return found if found.precision else None
 
     def _mixed(self, question: CutQuestion, known: Known) -> tuple[float, float]:
         """The posterior's mean and deviation, with what the edges say of this question where they were measured."""
@@ -326,10 +328,10 @@ class GraphPolicy:
     def _learn_all(
         self, questions: Sequence[CutQuestion], names: Sequence[Hashable], values: FloatArray, variance: float
     ) -> None:
-        for place, (name, value) in enumerate(zip(names, values.tolist(), strict=True)):
-            self._unbiased.setdefault(name, _Unbiased()).add(value, variance)
-            if place >= len(questions) or not self._kept(questions[place], value, variance):
-                self._apart.setdefault(name, _Unbiased()).add(value, variance)
+        apart = np.ones(len(values))
+        for place, (question, value) in enumerate(zip(questions, values.tolist(), strict=False)):
+            apart[place] = not self._kept(question, value, variance)
+        self._measures.add(names, values, variance, apart)
 
     def _kept(self, question: CutQuestion, value: float, variance: float) -> bool:
         """Learn from a measured value where that is worth its while; whether it was."""

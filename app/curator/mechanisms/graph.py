@@ -108,8 +108,10 @@ class GraphEvidence(PayingState):
 
     def note(self, names: Sequence[Hashable], noise: Noise) -> None:
         """Numbers were measured, each with this noise."""
+        after: dict[tuple[Noise, ...], tuple[Noise, ...]] = {}
         for name in names:
-            self.drawn[name] = (*self.drawn.get(name, ()), noise)
+            before = self.drawn.get(name, ())
+            self.drawn[name] = after.setdefault(before, (*before, noise))
 
 
 class GraphMechanism(RecordedMechanism[GraphEvidence]):
@@ -309,7 +311,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         noise = noise_on_grid(paid, float(self._plan.order), *self._sensitivity(query), self._bits, pure=pure)
         if noise is None:
             return None
-        if all(v is not None and v <= noise.variance for v in self._variances(policy, query)):
+        if (self._variances(policy, query) <= noise.variance).all():
             return None
         prediction = self._expected(policy, query)
         if prediction is None:
@@ -333,11 +335,11 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             reaches = reaches[np.flatnonzero(self._span * (high - low) > 2 * within)]
         if bool((reaches <= within).all()):
             return None
-        names, variances = self._names(query), self._variances(policy, query)
+        names, variances = self._names(query), self._variances(policy, query).tolist()
         # Numbers are alike that were measured alike; of one that was chosen by what it was measured with only new noise
         # counts.
         alike = {
-            ((), None) if target.adaptive else (state.drawn.get(n, ()), v)
+            ((), math.inf) if target.adaptive else (state.drawn.get(n, ()), v)
             for n, v in zip(names, variances, strict=True)
         }
         confidence = target.probability
@@ -387,64 +389,55 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         )
 
     @staticmethod
-    def _is_modelled(query: Query) -> bool:
-        """Whether what is expected of the parts of a question is looked at; of a single one always."""
+    def _modelled(query: Query) -> Sequence[CutQuestion]:
+        """The parts of a question, where what is expected of them is looked at; of a single one always."""
         parts = query.cuts
         if len(parts) <= 1:
-            return len(parts) == 1
+            return parts
+        if len(parts) > MOST_ESTIMATED:
+            return ()
         weighed = sum(len(side.places) for part in parts for side in (part.left, part.right))
-        return len(parts) <= MOST_ESTIMATED and weighed <= MOST_WEIGHED
-
-    def _modelled(self, query: Query) -> Sequence[CutQuestion | None]:
-        """The part of each number where that is looked at, else None."""
-        return query.cuts if self._is_modelled(query) else [None] * query.numbers
+        return parts if weighed <= MOST_WEIGHED else ()
 
     def _learnt(self, query: Query) -> Sequence[CutQuestion]:
         """The parts of a question that others learn from."""
-        return query.cuts if len(query.cuts) <= MOST_LEARNT and self._is_modelled(query) else ()
+        return self._modelled(query) if len(query.cuts) <= MOST_LEARNT else ()
 
     def _is_estimable(self, policy: GraphPolicy, query: Query) -> bool:
         """Whether something can be said of every number."""
-        if self._is_modelled(query):
-            return True
-        return all(policy.variance_of(None, name) is not None for name in self._names(query))
+        return bool(self._modelled(query)) or bool((self._variances(policy, query) < math.inf).all())
 
-    def _variances(self, policy: GraphPolicy, query: Query) -> list[float | None]:
-        """Those of the unbiased values of a query, in counts; None where there is none."""
-        named = zip(self._modelled(query), self._names(query), strict=True)
-        found = [policy.variance_of(part, name) for part, name in named]
-        return [None if variance is None else self._span**2 * variance for variance in found]
+    def _variances(self, policy: GraphPolicy, query: Query) -> FloatArray:
+        """Those of the unbiased values of a query, in counts; infinite where there is none."""
+        found: FloatArray = self._span**2 * policy.unbiased(self._modelled(query), self._names(query))[1]
+        return found
 
     def _answer(
         self, state: GraphEvidence, query: Query, target: Target, source: Source, measured: Measured | None = None
     ) -> Answer:
         shown = self._shown(state, query)
-        values = self._told(query, np.array([each.value for each in shown]))
+        values = self._told(query, shown.values)
         accuracy = self._accuracy(state, query, shown, values, target, measured)
         return Answer(self._grid(values), source, None, accuracy=accuracy, measured=measured)
 
-    def _shown(self, state: GraphEvidence, query: Query) -> list[Shown]:
-        policy, names = state.policy, self._names(query)
-        if not self._is_modelled(query):
-            bounds = np.stack(self._bounds(query), axis=1).tolist()
-            return [policy.alone(name, (low, high)) for name, (low, high) in zip(names, bounds, strict=True)]
-        return [policy.shown(part, name) for part, name in zip(query.cuts, names, strict=True)]
+    def _shown(self, state: GraphEvidence, query: Query) -> Shown:
+        policy, names, parts = state.policy, self._names(query), self._modelled(query)
+        return policy.shown(parts, names) if parts else policy.alone(names, self._bounds(query))
 
     def _accuracy(
         self,
         state: GraphEvidence,
         query: Query,
-        shown: list[Shown],
+        shown: Shown,
         values: FloatArray,
         target: Target,
         measured: Measured | None = None,
     ) -> Estimates:
         """How well shown values are known, in counts; ``measured`` is what was measured for this very answer."""
         policy = state.policy
-        unbiased = np.array([each.unbiased is not None for each in shown])
-        linear = self._told(query, np.array([np.nan if s.unbiased is None else s.unbiased for s in shown]))
-        errors = self._span * np.array([np.nan if s.error is None else s.error for s in shown])
-        deviations = self._span * np.array([each.deviation for each in shown])
+        unbiased = shown.errors < math.inf
+        linear = self._told(query, shown.unbiased)
+        errors, deviations = self._span * shown.errors, self._span * shown.deviations
         reaches = self._reaches(state, query, target, shown, measured)
         if target.adaptive and measured is not None:
             linear, errors, reaches = self._fresh(state, query, target, measured, (linear, errors, reaches))
@@ -460,7 +453,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             unbiased=unbiased,
             confidence=target.probability,
             linear=linear,
-            linear_errors=errors,
+            linear_errors=np.where(unbiased, errors, np.nan),
         )
 
     def _reaches(
@@ -468,7 +461,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         state: GraphEvidence,
         query: Query,
         target: Target,
-        shown: Sequence[Shown] = (),
+        shown: Shown | None = None,
         measured: Measured | None = None,
     ) -> FloatArray:
         """How far the noise of the unbiased value of each number reaches, in counts; infinite where there is none.
@@ -478,31 +471,30 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         that is known already, and ``measured`` what was measured for this very answer.
         """
         policy = state.policy
-        names, variances = self._names(query), self._variances(policy, query)
+        names, parts, variances = self._names(query), self._modelled(query), self._variances(policy, query)
         found = np.full(len(names), np.inf)
         # Of many numbers most were measured alike.
-        deviations: dict[tuple[tuple[Noise, ...], _Cells], float] = {}
-        for place, (name, part, variance) in enumerate(zip(names, self._modelled(query), variances, strict=True)):
-            if variance is None:
-                continue
-            drawn, cells = state.drawn.get(name, ()), _Cells()
-            if policy.edges is not None and part is not None and part.square > 0:
+        alike: dict[tuple[tuple[Noise, ...], _Cells], list[int]] = {}
+        nothing = _Cells()
+        for place in np.flatnonzero(variances < math.inf).tolist():
+            cells = nothing
+            if policy.edges is not None and parts and parts[place].square > 0:
+                part = parts[place]
                 left = policy.edges.of(part)[1] / (policy.edges.variance * part.square)
                 cells = _Cells(max(1, math.floor(part.square + SLACK)), part.few, round(left, 3))
-            if (drawn, cells) not in deviations:
-                missed = 1 - target.probability
-                if target.adaptive:
-                    missed = self._missed(state, drawn, target, fresh=measured is not None)
-                deviations[drawn, cells] = self._deviations(state, drawn, cells, missed, together=target.adaptive)
-            found[place] = deviations[drawn, cells] * math.sqrt(variance)
-        if target.adaptive and policy.edges is not None and self._is_modelled(query):
+            alike.setdefault((state.drawn.get(names[place], ()), cells), []).append(place)
+        for (drawn, cells), places in alike.items():
+            missed = 1 - target.probability
+            if target.adaptive:
+                missed = self._missed(state, drawn, target, fresh=measured is not None)
+            reached = self._deviations(state, drawn, cells, missed, together=target.adaptive)
+            found[places] = reached * np.sqrt(variances[places])
+        if target.adaptive and policy.edges is not None and parts:
             # Who picks a cut by the noise of edges finds one that errs by far more than a cut does. What is known of
             # all cuts at once is known of sums of cells; what is shown lies apart from them, which everybody can tell.
             missed = (1 - target.probability) * (1.0 if measured is None else OLD_PART)
-            linear = np.array(
-                [np.nan if s.unbiased is None else s.unbiased for s in shown or self._shown(state, query)]
-            )
-            plain = np.array([policy.edges.plain(part) for part in query.cuts])
+            linear = (shown or self._shown(state, query)).unbiased
+            plain = np.array([policy.edges.plain(part) for part in parts])
             # Where there is no cell there is nothing to be missed.
             adjacency = np.nan_to_num(self._span * np.abs(linear - plain))
             found = np.maximum(found, self._of_all_cuts(state, missed) + adjacency)
@@ -614,6 +606,6 @@ def _smooth(deviation: float) -> Noise:
     return Noise("gaussian", Decimal(repr(deviation)), 24)
 
 
-def _deviation_with(variance: float | None, noise: Noise) -> float:
-    """The deviation of a value of some variance, None where there is none, averaged with one more measurement."""
+def _deviation_with(variance: float, noise: Noise) -> float:
+    """The deviation of a value of some variance, infinite where there is none, averaged with one more measurement."""
     return math.sqrt(1 / ((1 / variance if variance else 0.0) + 1 / noise.variance))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from app.estimation.graphs.cells import EdgeValues, Sums
 from app.estimation.graphs.scales import Scales
 from app.measurements.strategies.edges import CellKind
 from app.policies import graph as module
-from app.policies.graph import EARLY, FEW, FIRST, PAID_FROM, REACH, GraphFunds, GraphPolicy, Learnt, Prediction
+from app.policies.graph import EARLY, FEW, FIRST, PAID_FROM, REACH, GraphFunds, GraphPolicy, Learnt, Prediction, Shown
 from app.spaces.cuts import CutQuestion
 from tests.unit.estimation.graphs.graphs import KINDS, cut, data, nodes, question, weights
 
@@ -38,6 +40,27 @@ def made(
     if edges:
         learnt.edges.append((matrix.astype(np.float32), edges))
     return GraphPolicy(kind, SHAPE, funds, learnt), matrix, learnt
+
+
+class One(NamedTuple):
+    """What is shown of a single question."""
+
+    value: float
+    unbiased: float
+    error: float
+    deviation: float
+
+
+def one(found: Shown) -> One:
+    return One(*(float(each.item()) for each in (found.values, found.unbiased, found.errors, found.deviations)))
+
+
+def shown(policy: GraphPolicy, asked: CutQuestion, name: Hashable) -> One:
+    return one(policy.shown([asked], [name]))
+
+
+def variance_of(policy: GraphPolicy, name: Hashable, *asked: CutQuestion) -> float:
+    return float(policy.unbiased(asked, [name])[1].item())
 
 
 def asked_of(rng: np.random.Generator, kind: CellKind = "arcs") -> CutQuestion:
@@ -162,8 +185,9 @@ def test_a_measured_value_moves_the_answer(
     policy, _, _ = made(rng, kind)
     asked = asked_of(rng, kind)
     low, high = asked.bounds
-    before = policy.shown(asked, "a")
-    assert (before.unbiased, before.error) == (None, None)
+    before = shown(policy, asked, "a")
+    assert math.isnan(before.unbiased)
+    assert before.error == math.inf
     assert low <= before.value <= high
     expected = policy.predicted(asked)
     assert (expected.value, expected.standard_error) == (before.value, pytest.approx(before.deviation))
@@ -171,7 +195,7 @@ def test_a_measured_value_moves_the_answer(
         patch.setattr("app.estimation.graphs.cut_posterior.MOST_KEPT", 1500 if kept else 0)
         policy.record(asked, "a", expected, value, variance)
     assert policy.posterior.kept == kept
-    after = policy.shown(asked, "a")
+    after = shown(policy, asked, "a")
     assert after.unbiased == pytest.approx(value)
     assert after.error == pytest.approx(math.sqrt(variance))
     assert low <= after.value <= high
@@ -183,7 +207,7 @@ def test_a_measured_value_moves_the_answer(
     assert after.value == pytest.approx(min(max(mean, low), high), rel=1e-3, abs=0.02)
     # What was measured of one moves none that was not.
     other = asked_of(rng, kind)
-    assert policy.shown(other, "b").value == _held(policy.posterior.known(other).mean, other.bounds)
+    assert shown(policy, other, "b").value == _held(policy.posterior.known(other).mean, other.bounds)
 
 
 def test_what_is_measured_again_is_the_posteriors() -> None:
@@ -195,7 +219,7 @@ def test_what_is_measured_again_is_the_posteriors() -> None:
     asked = asked_of(rng)
     for value in (30.0, 28.0):
         policy.record(asked, "a", policy.predicted(asked), value, 60.0)
-    found, reach = policy.shown(asked, "a"), REACH * math.sqrt(60.0 / 2)
+    found, reach = shown(policy, asked, "a"), REACH * math.sqrt(60.0 / 2)
     mean = _held(policy.posterior.known(asked).mean, (29.0 - reach, 29.0 + reach))
     assert found.value == pytest.approx(_held(mean, asked.bounds))
 
@@ -213,21 +237,21 @@ def test_measurements_of_a_question_are_averaged(told: list[tuple[float, float]]
     rng = np.random.default_rng(6)
     policy, _, _ = made(rng)
     asked = asked_of(rng)
-    assert policy.variance_of(asked, "a") is None
+    assert variance_of(policy, "a", asked) == math.inf
     for k, (value, variance) in enumerate(told):
         if k % 2:
             policy.record_all([asked, asked_of(rng)], ["a", "b"], np.array([value, 3.0]), variance)
         else:
             policy.record(asked, "a", policy.predicted(asked), value, variance)
     values, variances = np.array(told).T
-    found = policy.shown(asked, "a")
+    found = shown(policy, asked, "a")
     assert found.unbiased == pytest.approx(np.average(values, weights=1 / variances))
     assert found.error == pytest.approx((1 / variances).sum() ** -0.5)
-    assert policy.variance_of(asked, "a") == pytest.approx(1 / (1 / variances).sum())
-    assert policy.variance_of(None, "a") == policy.variance_of(asked, "a")
-    alone = policy.alone("a", (-1000, 1000))
+    assert variance_of(policy, "a", asked) == pytest.approx(1 / (1 / variances).sum())
+    assert variance_of(policy, "a") == variance_of(policy, "a", asked)
+    alone = one(policy.alone(["a"], (np.array([-1000]), np.array([1000]))))
     assert (alone.value, alone.error) == (pytest.approx(found.unbiased), pytest.approx(found.error))
-    assert policy.alone("a", (0, 0)).value == 0
+    assert policy.alone(["a"], (np.zeros(1), np.zeros(1))).values == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -246,13 +270,13 @@ def test_edges_tell_the_unbiased_value(kind: CellKind) -> None:
     for _ in range(10):
         asked = asked_of(rng, kind)
         value, variance = values.of(asked)
-        found = policy.shown(asked, "a")
+        found = shown(policy, asked, "a")
         assert found.unbiased == pytest.approx(value, rel=1e-4, abs=1e-3)
         assert found.error == pytest.approx(math.sqrt(variance), rel=1e-6)
         policy.note(asked)
     policy.record(asked, "a", policy.predicted(asked), value + 4.0, variance)
-    assert policy.shown(asked, "a").unbiased == pytest.approx(value + 2.0, rel=1e-4, abs=1e-3)
-    assert policy.variance_of(asked, "a") == pytest.approx(variance / 2)
+    assert shown(policy, asked, "a").unbiased == pytest.approx(value + 2.0, rel=1e-4, abs=1e-3)
+    assert variance_of(policy, "a", asked) == pytest.approx(variance / 2)
 
 
 def test_questions_that_weigh_nothing_are_answered() -> None:
@@ -262,8 +286,9 @@ def test_questions_that_weigh_nothing_are_answered() -> None:
     for edges in (0.0, 1.0):
         policy, _, _ = made(rng, edges=edges)
         loop = cut("arcs", one, one)
-        found = policy.shown(loop, "loop")
-        assert (found.value, found.unbiased) == (0, None)
+        found = shown(policy, loop, "loop")
+        assert found.value == 0
+        assert math.isnan(found.unbiased)
         policy.note(loop)
         assert not policy.worth(loop, policy.predicted(loop), 1.0)
 
@@ -283,11 +308,11 @@ def test_cuts_of_earlier_sessions_are_learnt() -> None:
     assert later.posterior.kept == 40
     assert later.part() == policy.part()
     for k in (0, 19, 20, 39):
-        found = later.shown(questions[k], k)
+        found = shown(later, questions[k], k)
         assert found.unbiased == pytest.approx(values[k])
         assert found.error == pytest.approx(math.sqrt(0.25 if k < 20 else 0.5))
-        assert found.deviation < policy.shown(questions[k], k).deviation
-    assert later.alone("more", (0, 100)).value == 8.0
+        assert found.deviation < shown(policy, questions[k], k).deviation
+    assert later.alone(["more"], (np.zeros(1), np.full(1, 100.0))).values == 8.0
     before, after = (
         [abs(p.predicted(q).value - v) for q, v in zip(questions, values, strict=True)] for p in (policy, later)
     )
@@ -319,7 +344,7 @@ def test_surprises_widen_what_is_told() -> None:
     assert before < policy.kappa <= 2
     assert policy.kappa > 1.5
     known = policy.posterior.known(asked).deviation
-    assert policy.shown(asked, "other").deviation == pytest.approx(policy.kappa * known)
+    assert shown(policy, asked, "other").deviation == pytest.approx(policy.kappa * known)
     for k in range(60):
         policy.record(asked, 60 + k, Prediction(20.0, 2.0), 20.0, 1.0)
     assert policy.kappa == 1
@@ -334,7 +359,7 @@ def test_pure_measurements_stand_alone() -> None:
     for k in range(6):
         asked = asked_of(rng)
         policy.record(asked, k, policy.predicted(asked), 9.0, 1.0)
-        assert policy.shown(asked, k).unbiased == 9.0
+        assert shown(policy, asked, k).unbiased == 9.0
     assert policy.posterior.kept == 0
 
 
@@ -396,11 +421,11 @@ def test_sessions_err_less_than_noise_alone_and_intervals_hold() -> None:
                 policy.record(asked, k, prediction, truth + rng.normal(0, math.sqrt(1 / share)), 1 / share)
             else:
                 policy.note(asked)
-            shown = policy.shown(asked, k)
-            centre, error = (shown.value, shown.deviation) if shown.error is None else (shown.unbiased, shown.error)
-            assert centre is not None
+            found = shown(policy, asked, k)
+            known = math.isfinite(found.error)
+            centre, error = (found.unbiased, found.error) if known else (found.value, found.deviation)
             held += abs(centre - truth) <= 1.96 * error
-            errors.append(shown.value - truth)
+            errors.append(found.value - truth)
         assert left >= 0
         assert paid >= FIRST
     assert math.sqrt(np.mean(np.square(errors))) < BETTER * alone
