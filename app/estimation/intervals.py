@@ -35,11 +35,11 @@ class Estimates:
     linear_errors: FloatArray | None = None
     converged: bool = True
 
-    def each(self, told: Callable[[Array], Array]) -> Estimates:
+    def each(self, change: Callable[[Array], Array]) -> Estimates:
         """The same with something done to every array, such as some of its numbers taken."""
-        linear, errors = (None if array is None else told(array) for array in (self.linear, self.linear_errors))
-        values, standard_errors = told(self.values), told(self.standard_errors)
-        lows, highs, unbiased = told(self.lows), told(self.highs), told(self.unbiased).astype(bool)
+        linear, errors = (None if array is None else change(array) for array in (self.linear, self.linear_errors))
+        values, standard_errors = change(self.values), change(self.standard_errors)
+        lows, highs, unbiased = change(self.lows), change(self.highs), change(self.unbiased).astype(bool)
         return replace(
             self,
             values=values,

@@ -144,7 +144,7 @@ def signature(terms: Sequence[Term]) -> Signature:
     largest = max((float(s.max(initial=0.0)) for parts in found.values() for s, _ in parts), default=0.0)
     if not largest:
         return ()
-    told: list[tuple[NoiseKind, float, float, int]] = []
+    noises: list[tuple[NoiseKind, float, float, int]] = []
     for (kind, scale), parts in sorted(found.items()):
         steps, counts = np.concatenate([s for s, _ in parts]), np.concatenate([c for _, c in parts])
         kept = steps > largest * 2.0**-40
@@ -154,8 +154,8 @@ def signature(terms: Sequence[Term]) -> Signature:
             steps, merged = np.unique(finer, return_inverse=True)
             which = merged[which]
         many = np.bincount(which, weights=counts[kept], minlength=len(steps))
-        told += [(kind, scale, float(s), round(float(m))) for s, m in zip(steps, many, strict=True)]
-    return tuple(told)
+        noises += [(kind, scale, float(s), round(float(m))) for s, m in zip(steps, many, strict=True)]
+    return tuple(noises)
 
 
 def _rounded(steps: FloatArray) -> FloatArray:
@@ -165,11 +165,11 @@ def _rounded(steps: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=4096)
-def _reach(told: Signature, confidence: float) -> float:
-    if not told:
+def _reach(noises: Signature, confidence: float) -> float:
+    if not noises:
         return 0.0
     missed = 1 - confidence
-    return _chernoff(told, missed) if missed < LEAST_MISSED else _transformed(told, confidence)
+    return _chernoff(noises, missed) if missed < LEAST_MISSED else _transformed(noises, confidence)
 
 
 def _variance(kind: NoiseKind, scale: float) -> float:
@@ -206,22 +206,26 @@ def _characteristic(kind: NoiseKind, scale: float, angles: FloatArray) -> FloatA
     return np.asarray(masses[0] + 2 * (np.cos(np.outer(angles, np.arange(1, len(masses)))) @ masses[1:]))
 
 
-def _transformed(told: Signature, confidence: float) -> float:
-    deviation = math.sqrt(sum(many * step**2 * _variance(kind, scale) for kind, scale, step, many in told))
+def _transformed(noises: Signature, confidence: float) -> float:
+    deviation = math.sqrt(sum(many * step**2 * _variance(kind, scale) for kind, scale, step, many in noises))
     logarithm = math.log(1 / (1 - confidence)) + _BEYOND
-    largest = max(step for _, _, step, _ in told)
+    largest = max(step for _, _, step, _ in noises)
     end = logarithm * (deviation / math.sqrt(2) + largest / 2)
-    least = min(step for _, _, step, _ in told)
+    least = min(step for _, _, step, _ in noises)
     points = _power(2 * end / least)
-    multiples = [step / least for _, _, step, _ in told]
-    if points <= _POINTS and points * len(told) <= _WORK and all(abs(m - round(m)) <= _MULTIPLE * m for m in multiples):
-        exact = [(kind, scale, round(m), many) for m, (kind, scale, _, many) in zip(multiples, told, strict=True)]
+    multiples = [step / least for _, _, step, _ in noises]
+    if (
+        points <= _POINTS
+        and points * len(noises) <= _WORK
+        and all(abs(m - round(m)) <= _MULTIPLE * m for m in multiples)
+    ):
+        exact = [(kind, scale, round(m), many) for m, (kind, scale, _, many) in zip(multiples, noises, strict=True)]
         # Multiples of a step that rounding did not touch are exact.
         slack = 1.0 if math.ldexp(least, 30).is_integer() else 1 + _MULTIPLE
         return _on_lattice(exact, points, confidence) * least * slack
     lattice = 2 * end / _POINTS
     # As many are rounded, in the order of their steps, as make what is added for either the least.
-    ordered = sorted(told, key=lambda t: -t[2])
+    ordered = sorted(noises, key=lambda t: -t[2])
     moved = np.cumsum([0] + [many for _, _, _, many in ordered]) * lattice / 2
     steps = np.array([step for _, _, step, _ in ordered] + [0.0])
     margins = moved + np.where(steps > 0, (steps + lattice) / 2, 0.0)
@@ -304,15 +308,15 @@ def _power(number: float) -> int:
     return 1 << max(6, math.ceil(math.log2(number)))
 
 
-def _chernoff(told: Signature, missed: float) -> float:
+def _chernoff(noises: Signature, missed: float) -> float:
     """``min over u of (K(u) + ln(2/missed)) / u``, K the logarithm of the moment-generating function.
 
     Of Laplace noise of variance v that is ``-ln(1 - v (cosh(u) - 1))``; of discrete Gaussian noise it is less than
     ``scale^2 u^2/2`` (Canonne, Kamath, Steinke 2020).
     """
-    kinds = np.array([kind == "laplace" for kind, _, _, _ in told])
-    scales, steps, many = (np.array([float(term[k]) for term in told]) for k in (1, 2, 3))
-    variances = np.array([_variance(kind, scale) for kind, scale, _, _ in told])
+    kinds = np.array([kind == "laplace" for kind, _, _, _ in noises])
+    scales, steps, many = (np.array([float(term[k]) for term in noises]) for k in (1, 2, 3))
+    variances = np.array([_variance(kind, scale) for kind, scale, _, _ in noises])
     limit = float(np.min(np.where(kinds, 1 / (scales * steps), np.inf)))
     logarithm = math.log(2 / missed)
     middle = math.sqrt(2 * logarithm / float(many @ (steps**2 * np.maximum(variances, scales**2))))

@@ -23,9 +23,9 @@ def counted(marginal: Marginal, data: PrivateTensor) -> IntArray:
     Records are counted in the cells at once: the values told apart may be too many to be counted one by one.
     """
     if isinstance(data, RecordsTensor):
-        told = _told(marginal, data)
-        if told:
-            return RecordsTensor(told, marginal.shape).marginal(tuple(range(len(told))))
+        places = _places(marginal, data)
+        if places:
+            return RecordsTensor(places, marginal.shape).marginal(tuple(range(len(places))))
     return _merged(marginal, np.asarray(data.marginal(marginal.attributes), np.int64))
 
 
@@ -35,7 +35,7 @@ def summed(marginal: Marginal, axis: int, weights: IntArray, data: PrivateTensor
     if isinstance(data, RecordsTensor):
         padded = np.append(weights, 0)
         places, cells = data.columns[axis], np.zeros(data.size, np.int64)
-        for column, length in zip(_told(marginal, data), marginal.shape, strict=True):
+        for column, length in zip(_places(marginal, data), marginal.shape, strict=True):
             cells *= length
             cells += column
         sums = np.zeros(math.prod(marginal.shape), np.int64)
@@ -55,7 +55,7 @@ def summed(marginal: Marginal, axis: int, weights: IntArray, data: PrivateTensor
     return _merged(marginal, weighed)
 
 
-def _told(marginal: Marginal, data: RecordsTensor) -> list[IntArray]:
+def _places(marginal: Marginal, data: RecordsTensor) -> list[IntArray]:
     """For each attribute of a marginal the cell of every record."""
     labels = [None if p is None else p.labels.astype(np.min_scalar_type(p.cells)) for p in marginal.partitions]
     columns = [data.columns[attribute] for attribute in marginal.attributes]

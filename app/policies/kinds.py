@@ -112,13 +112,13 @@ class Kind(ABC, Generic[A]):
 
     # What is known.
 
-    def told(self, values: Array) -> FloatArray:
+    def own(self, values: Array) -> FloatArray:
         """Those of the question's answers that are asked for."""
         return np.asarray(values, dtype=np.float64).reshape(-1)[self.asked.groups]
 
     def joint(self, known: Unbiased, place: int, count: int) -> Joint:
         """The same, as one of so many numbers."""
-        return Joint.of_one(place, count, self.told(known.values), self.told(known.variances))
+        return Joint.of_one(place, count, self.own(known.values), self.own(known.variances))
 
     @property
     def begun(self) -> bool:
@@ -133,7 +133,7 @@ class Kind(ABC, Generic[A]):
         """The numbers of records as they would be shown, which are nearer on average."""
         if not self.begun:
             return self.count().count
-        return self.told(self.policy.value(self.asked.question, None))
+        return self.own(self.policy.value(self.asked.question, None))
 
     def filled(self, found: Joint) -> Known:
         """The measured values, and a model's where none were measured."""
@@ -150,9 +150,9 @@ class Kind(ABC, Generic[A]):
         missing = ~unbiased[:, 0]
         if missing.any():
             shown = self.policy.shown(asked.question, None, ANY)
-            values[missing, 0] = self.told(shown.values)[missing]
+            values[missing, 0] = self.own(shown.values)[missing]
             covariances[missing, :, 0] = covariances[missing, 0, :] = 0.0
-            covariances[missing, 0, 0] = np.square(self.told(shown.standard_errors)[missing])
+            covariances[missing, 0, 0] = np.square(self.own(shown.standard_errors)[missing])
         count = self.best_count()
         # As many times what a record adds on average as there are records.
         for k in range(1, values.shape[1]):
@@ -191,13 +191,15 @@ class Interval:
     ) -> Estimates:
         """Cut to what is possible, and NaN where there may be nobody; ``given`` are the values, if they are."""
 
-        def told(numbers: FloatArray) -> FloatArray:
+        def clipped(numbers: FloatArray) -> FloatArray:
             return np.where(self.nothing, np.nan, numbers)
 
-        lows, highs = (told(np.clip(ends, *possible)) for ends in (self.lows, self.highs))
-        values = told(np.clip(self.linear, *possible)) if given is None else given
+        lows, highs = (clipped(np.clip(ends, *possible)) for ends in (self.lows, self.highs))
+        values = clipped(np.clip(self.linear, *possible)) if given is None else given
         arms = np.maximum(values - self.lows, self.highs - values) / quantile
-        return Estimates(values, told(arms), lows, highs, unbiased, confidence, told(self.linear), told(self.errors))
+        return Estimates(
+            values, clipped(arms), lows, highs, unbiased, confidence, clipped(self.linear), clipped(self.errors)
+        )
 
 
 class Derived(Kind[A]):
@@ -261,7 +263,7 @@ class Derived(Kind[A]):
         errors, reaches = known.standard_errors, residuals.reaches(question, known, confidence)
         found = np.divide(reaches, errors, out=np.zeros(np.shape(errors)), where=errors > 0)
         if question.shape == self.asked.question.shape:
-            return self.told(found)
+            return self.own(found)
         return np.full(len(self.asked.groups), found.max(initial=0.0))
 
     def empty(self, known: Joint, quantile: FloatArray) -> tuple[Array, Joint]:
@@ -294,7 +296,7 @@ class _Terms:
             known.unbiased[:, :, None] & known.unbiased[:, None, :], known.joint.covariances, np.nan
         )
 
-    def _told(self, covariances: FloatArray) -> FloatArray:
+    def _variances(self, covariances: FloatArray) -> FloatArray:
         """Variances of the answers, from the covariances of counts and moments; infinite where one is not known."""
         variances = Joint(self._likely, covariances).weighed(self._slopes)[1]
         return np.where(np.isnan(variances), np.inf, variances)
@@ -307,7 +309,7 @@ class _Terms:
             if noise is None:
                 continue
             after = self._kind.after(self._before, strategy, noise.variance)
-            whole = float(np.mean(self._told(after)))
+            whole = float(np.mean(self._variances(after)))
             # A little better is not worth another strategy, which must be the same wherever it is told again.
             if best is None or whole < best[0] * (1 - 1e-6):
                 best = whole, Wanted(strategy, noise), after
@@ -321,7 +323,7 @@ class _Terms:
         buy, after = found
         if self._kind.ratio and bool((self._few < np.sqrt(after[:, 0, 0])).all()):
             return None
-        known, both = float(np.mean(self._told(self._before))), float(np.mean(self._told(after)))
+        known, both = float(np.mean(self._variances(self._before))), float(np.mean(self._variances(after)))
         # What is bought would be worth 1/(1/both - 1/known) by itself, as both are averaged by precision.
         return buy if slack**2 * (known - both) > both else None
 

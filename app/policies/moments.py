@@ -72,11 +72,11 @@ class _OfMoments(Derived[StatisticOfNumbers]):
     def known(self) -> Known:
         """The numbers of records and the moments."""
         asked, count = self.asked, 1 + len(self.moments)
-        told = self._of_counts()
+        sources = self._of_counts()
         for k, moment in enumerate(self.moments):
             if moment in self.measured:
-                told.append(self.joint(self.measured[moment].unbiased(asked.question), 1 + k, count))
-        return self.filled(pooled(told))
+                sources.append(self.joint(self.measured[moment].unbiased(asked.question), 1 + k, count))
+        return self.filled(pooled(sources))
 
     def _of_counts(self) -> list[Joint]:
         """The estimates from counts: the numbers of records, and moments where the single numbers are few and were
@@ -181,9 +181,9 @@ class _OfMoments(Derived[StatisticOfNumbers]):
         """How many cells of a marginal each of the answers asked for sums."""
         question = self.asked.question
         cells = [marginal.partition(k) for k in range(len(marginal.attributes))]
-        told = [cells[marginal.attributes.index(a)] for a in question.attributes if a in marginal.attributes]
-        ones = np.ones([p.cells for p in told])
-        return np.maximum(self.told(question.of(ones, told)), 1.0)
+        partitions = [cells[marginal.attributes.index(a)] for a in question.attributes if a in marginal.attributes]
+        ones = np.ones([p.cells for p in partitions])
+        return np.maximum(self.own(question.of(ones, partitions)), 1.0)
 
 
 class Sum(_OfMoments):

@@ -155,12 +155,14 @@ class Quantile(Kind[StatisticOfNumbers]):
             for k, level in enumerate(self.asked.levels):
                 place, (low, high) = found.quantile(level, base), found.interval(level, confidence, least)
                 values[group, k], lows[group, k], highs[group, k] = place, min(low, place), max(high, place)
-        told, ends = (self.asked.low + self.asked.step * values).reshape(-1), []
+        shown_values, ends = (self.asked.low + self.asked.step * values).reshape(-1), []
         for bound in (lows, highs):
             ends.append((self.asked.low + self.asked.step * bound).reshape(-1))
-        shown = told if given is None else given
+        shown = shown_values if given is None else given
         errors = np.maximum(shown - ends[0], ends[1] - shown) / max(normal_quantile(confidence), least)
-        return Estimates(shown, errors, ends[0], ends[1], np.full(len(told), unbiased), confidence, told, errors)
+        return Estimates(
+            shown, errors, ends[0], ends[1], np.full(len(shown_values), unbiased), confidence, shown_values, errors
+        )
 
     def _modelled(self, base: FloatArray) -> list[Distribution]:
         """Groups whose numbers were never counted: like all records, within part of what they could differ by."""

@@ -99,19 +99,19 @@ class Share(Derived[CompiledShare]):
         found = [TableStrategy.of(marginal)]
         for part in _PARTS[1:]:
             pure = 2 if self.policy.pure else 1
-            told, whole = shares([1, 1], [part**pure, (1 - part) ** pure])
-            found.append(TableStrategy((Part(marginal, None, told), Part(self._whole, None, whole))))
+            numerator, whole = shares([1, 1], [part**pure, (1 - part) ** pure])
+            found.append(TableStrategy((Part(marginal, None, numerator), Part(self._whole, None, whole))))
         return found
 
     def after(self, before: FloatArray, strategy: TableStrategy, variance: float) -> FloatArray:
         count, part = (self._cells(one) for one in (self.asked.question, self.asked.part_question))
         nothing, unknown = np.zeros(count.shape), np.full(count.shape, np.nan)
-        told = [Joint(np.zeros(before.shape[:2]), before)]
+        sources = [Joint(np.zeros(before.shape[:2]), before)]
         for bought, cells in zip(strategy.parts, ([[count, part], [part, part]], None), strict=False):
             rows = [[self._summed, unknown], [unknown, unknown]] if cells is None else cells
             each = variance / bought.multiplier**2
-            told.append(Joint.of_rows([nothing, nothing], [[each * cell for cell in row] for row in rows]))
-        return _pooled(told).covariances
+            sources.append(Joint.of_rows([nothing, nothing], [[each * cell for cell in row] for row in rows]))
+        return _pooled(sources).covariances
 
     def fewest(self, marginal: Marginal) -> int:
         return 1
@@ -133,9 +133,9 @@ class Share(Derived[CompiledShare]):
         return one.summed(ones).reshape(-1)
 
 
-def _pooled(told: Sequence[Joint]) -> Joint:
+def _pooled(sources: Sequence[Joint]) -> Joint:
     """What sources tell together, without what rounding leaves below nothing where a number is known exactly."""
-    found = pooled(told)
+    found = pooled(sources)
     places = np.arange(found.values.shape[1])
     found.covariances[:, places, places] = np.maximum(found.variances, 0.0)
     return found

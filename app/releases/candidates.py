@@ -160,11 +160,11 @@ class _Runs(Family):
         return TableStrategy.of(Marginal.of(sizes, {attribute: Partition.of(within)}))
 
     def owns(self, marginal: Marginal) -> bool:
-        own, told = self.marginal.partition(0), marginal.partition(0)
-        if told.cells != 2 or not own.refines(told):
+        own, other = self.marginal.partition(0), marginal.partition(0)
+        if other.cells != 2 or not own.refines(other):
             return False
         # One of both sides is a run of neighbours: from one cell to the next the side changes once or twice.
-        return int(np.count_nonzero(np.diff(told.over(own).labels))) <= 2
+        return int(np.count_nonzero(np.diff(other.over(own).labels))) <= 2
 
 
 @dataclass(frozen=True, eq=False)

@@ -105,8 +105,10 @@ def edge_values(
     }
     if method == "synthetic_graph":
         degrees = known_degrees(those(releases, Degrees))
-        made, told = synthetic_graph(edges, known.values, deviation, degrees, options, seed=seed, progress=progress)
-        return EdgeValues(edges, made, sparse=True), summary | told
+        made, description = synthetic_graph(
+            edges, known.values, deviation, degrees, options, seed=seed, progress=progress
+        )
+        return EdgeValues(edges, made, sparse=True), summary | description
     only = measured[0]
     bits = only.units.astype(np.uint8) if len(measured) == 1 and isinstance(only.noise, BitFlips) else None
     progress(1.0)
@@ -138,16 +140,19 @@ def synthetic_graph(
     """
     undirected = edges.kind == "pairs"
     pairs = NoisyEdges(edges.matrix(noisy), deviation, undirected, loops=edges.kind == "all")
-    told: dict[str, Any] = {"geometry": options.get("geometry", "spectral")}
-    if told["geometry"] == "cut_norm":
+    description: dict[str, Any] = {"geometry": options.get("geometry", "spectral")}
+    if description["geometry"] == "cut_norm":
         nearest = nearest_graph(pairs, seed=seed, progress=progress)
-        weights, told = nearest.weights, told | {"distance": nearest.distance.upper, "least_distance": nearest.least}
+        weights, description = (
+            nearest.weights,
+            description | {"distance": nearest.distance.upper, "least_distance": nearest.least},
+        )
     else:
         weights = spectral_graph(pairs, degrees)
         if degrees is not None:
-            told |= {"degree_error": rounded_up(degrees.deviation)}
+            description |= {"degree_error": rounded_up(degrees.deviation)}
     if options.get("rounding") == "edges":
         weights = drawn_graph(weights, np.random.default_rng(seed), undirected=undirected)
     progress(1.0)
     cells = edges.flattened(weights)
-    return cells, told | {"mass": float(cells.sum())}
+    return cells, description | {"mass": float(cells.sum())}

@@ -264,8 +264,8 @@ def _contrasts(
     worth: dict[Marginal, float] = {}
     for marginal, weight in workload.items():
         for part in _parts(marginal):
-            told = weight * part.cells * _seen(part) * part.cells / marginal.cells
-            worth[part] = worth.get(part, 0.0) + told
+            gain = weight * part.cells * _seen(part) * part.cells / marginal.cells
+            worth[part] = worth.get(part, 0.0) + gain
     asked = (part for part in worth if part.attributes or not public_total)
     parts = sorted(asked, key=lambda part: (len(part.attributes), part.attributes))
     strategies, scales = [], []
@@ -329,8 +329,8 @@ def _variances_of_cells(
         own = part.marginal
         for inner in [own] if part.residual else _parts(own):
             merged = own.cells // inner.cells
-            told = own.cells**2 / noise if part.residual else 1 / (noise * merged)
-            precisions[inner] = precisions.get(inner, 0.0) + told
+            precision = own.cells**2 / noise if part.residual else 1 / (noise * merged)
+            precisions[inner] = precisions.get(inner, 0.0) + precision
     variances = {part: 1 / precision for part, precision in precisions.items()}
     if public_total:
         variances[Marginal((), (), ())] = 0.0
@@ -602,10 +602,10 @@ def least_error(gram: FloatArray) -> FloatArray:
         # What no question asks for is seen a little, so that X has an inverse.
         levels = np.sqrt(np.maximum(levels, _LEAST_SEEN * levels[-1]))
         x = (vectors * levels) @ vectors.T / root / root[:, None]
-        told = np.sqrt(x.diagonal())
-        scaled = x / told / told[:, None]
+        scale = np.sqrt(x.diagonal())
+        scaled = x / scale / scale[:, None]
         # The inverse is known by the same eigenvectors: X needs no factors, which might not be found in floating point.
-        seen = vectors * (root * told)[:, None]
+        seen = vectors * (root * scale)[:, None]
         error = float((((gram @ seen) * seen).sum(axis=0) / levels).sum())
         if error < least:
             best, least = scaled, error

@@ -80,11 +80,11 @@ class ContractMechanism(TableMechanism):
         values = self._expected(state, question)
         free = self._certain(state, query, values, slack)
         if free is not None:
-            return self._told(state, query, free, target)
+            return self._certified(state, query, free, target)
         if state.updates >= self._contract.max_updates or not state.pays(self._price):
             bound = self._bound(state, query, query.selected(values))
             if math.isfinite(bound):
-                return self._told(state, query, values, target)
+                return self._certified(state, query, values, target)
             raise UpdatesExhausted(
                 "all updates of the plan are used, and nothing is certain of this question: open another session",
                 max_updates=self._contract.max_updates,
@@ -111,7 +111,7 @@ class ContractMechanism(TableMechanism):
             question = query.question
             certificate = self._passed(state, question, due.counts)
             values = self._held(certificate, question, self._expected(state, question))
-            return replace(self._told(state, query, values, due.target, certificate), tested=due.counts)
+            return replace(self._certified(state, query, values, due.target, certificate), tested=due.counts)
         measured = due.measured(units)
         bought = self._learn(state, query, measured)
         answer = self._answer(state, query, due.target, "measurement", bought, measured)
@@ -209,7 +209,7 @@ class ContractMechanism(TableMechanism):
             return bound
         return math.ldexp(math.ceil(math.ldexp(bound, self._plan.answer_bits)) + 1, -self._plan.answer_bits)
 
-    def _told(
+    def _certified(
         self, state: Evidence, query: Query, values: FloatArray, target: Target, passed: Certificate | None = None
     ) -> Answer:
         """An answer with these values of a question, and its bound."""

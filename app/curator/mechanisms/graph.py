@@ -296,11 +296,11 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         purchase = self._opening.dataset.purchase(Asked.of(query), noise)
         if not state.pays(purchase.price):
             return None
-        told = None
+        expectation = None
         if expected is not None:
-            value = self._told(query, np.array([expected.value]))
-            told = self._grid(value), self._unit(self._span * expected.standard_error)
-        return Buy(purchase, told, target)
+            value = self._as_counts(query, np.array([expected.value]))
+            expectation = self._grid(value), self._unit(self._span * expected.standard_error)
+        return Buy(purchase, expectation, target)
 
     def _share(self, state: GraphEvidence, query: Query, target: Target, slack: float) -> Buy | None:
         """Budget first: the question's share of what is left, unless the prediction is as good."""
@@ -416,7 +416,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         self, state: GraphEvidence, query: Query, target: Target, source: Source, measured: Measured | None = None
     ) -> Answer:
         shown = self._shown(state, query)
-        values = self._told(query, shown.values)
+        values = self._as_counts(query, shown.values)
         accuracy = self._accuracy(state, query, shown, values, target, measured)
         return Answer(self._grid(values), source, None, accuracy=accuracy, measured=measured)
 
@@ -436,14 +436,14 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """How well shown values are known, in counts; ``measured`` is what was measured for this very answer."""
         policy = state.policy
         unbiased = shown.errors < math.inf
-        linear = self._told(query, shown.unbiased)
+        linear = self._as_counts(query, shown.unbiased)
         errors, deviations = self._span * shown.errors, self._span * shown.deviations
         reaches = self._reaches(state, query, target, shown, measured)
         if target.adaptive and measured is not None:
             linear, errors, reaches = self._fresh(state, query, target, measured, (linear, errors, reaches))
         centres = np.where(unbiased, linear, values)
         reaches = np.where(unbiased, reaches, deviations * self._model_quantile(policy, target))
-        least, most = (self._told(query, each) for each in self._bounds(query))
+        least, most = (self._as_counts(query, each) for each in self._bounds(query))
         own = np.where(unbiased, errors, deviations)
         return Estimates(
             values,
@@ -529,8 +529,8 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
                     terms.append(Term.of(_smooth(rest), np.ones(1)))
                 found = max(found, quantile(terms, 1 - missed))
             flips = [noise for noise in state.noises if isinstance(noise, BitFlips)]
-            told = [flips_quantile(noise, cells.many, 1 - missed, cells.left, cells.weights) for noise in flips]
-            found = max([found, *told])
+            reaches = [flips_quantile(noise, cells.many, 1 - missed, cells.left, cells.weights) for noise in flips]
+            found = max([found, *reaches])
         return found
 
     def _fresh(
@@ -583,7 +583,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """Values of a query in cells from 0 to 1."""
         return (values - self._floor * self._weights(query)) / self._span
 
-    def _told(self, query: Query, values: FloatArray) -> FloatArray:
+    def _as_counts(self, query: Query, values: FloatArray) -> FloatArray:
         """Values in cells as counts."""
         return self._floor * self._weights(query) + self._span * values
 

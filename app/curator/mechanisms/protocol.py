@@ -60,8 +60,8 @@ class Target:
     def document(self) -> dict[str, float] | None:
         """The target as JSON, where it may decide on a measurement; None where none is set."""
         # A wider interval may be one that is not good enough.
-        told = {"adaptive": self.adaptive or None, "confidence": self.confidence, "within": self.within}
-        return {name: value for name, value in told.items() if value is not None} or None
+        fields = {"adaptive": self.adaptive or None, "confidence": self.confidence, "within": self.within}
+        return {name: value for name, value in fields.items() if value is not None} or None
 
     def over(self, other: Target) -> Target:
         """This wish, and where it says nothing the other one."""
@@ -119,12 +119,12 @@ class Measured:
         Raises:
             KeyError, TypeError, ValueError, ArithmeticError, InvalidBudget: when it is none.
         """
-        expected, told = None, document["expected"]
-        if told is not None:
-            values = np.array(told["values"])
-            if values.dtype != np.int64 or values.ndim != 1 or type(told["standard_error"]) is not int:
+        expected, stated = None, document["expected"]
+        if stated is not None:
+            values = np.array(stated["values"])
+            if values.dtype != np.int64 or values.ndim != 1 or type(stated["standard_error"]) is not int:
                 raise TypeError("what was expected is whole units")
-            expected = values, told["standard_error"]
+            expected = values, stated["standard_error"]
         return cls(Measurement.read(document["measurement"]), Amounts.read(document["cost"]), expected)
 
 

@@ -126,7 +126,7 @@ class CutPosterior:
         models = (expected.left,) if self._pairs else (expected.left, expected.right)
         self._families = [_Family(model, 3 if self._pairs else 1) for model in models]
         self._start = math.sqrt(len(expected.left.sums) * len(expected.right.sums))
-        self.factor, self.shape_factor = self._start, 1.0 if expected.told else 4.0
+        self.factor, self.shape_factor = self._start, 1.0 if expected.certain else 4.0
         self.kept = 0
         #: What was last asked for, and how often anything was learnt: the same is asked for again and again.
         self._last: tuple[CutQuestion, int, Known] | None = None
@@ -284,7 +284,7 @@ class CutPosterior:
         return -0.5 * (math.log(factor / self._start) / _SPREAD) ** 2 - 0.5 * (math.log(shape) / _SHAPE_SPREAD) ** 2
 
     def _tried(self) -> Iterator[tuple[float, float]]:
-        for shape in (1.0,) if self.expected.told else _SHAPE_FACTORS:
+        for shape in (1.0,) if self.expected.certain else _SHAPE_FACTORS:
             for factor in _FACTORS:
                 yield float(factor), float(shape)
 

@@ -64,7 +64,7 @@ class Expectation:
         cells: expected.
         left, right: of rows and columns; the same where cells are pairs.
         total_variance: of the sum of all cells (of the whole matrix).
-        told: whether the released sums tell so much that the posterior hardly moves them.
+        certain: whether the released sums tell so much that the posterior hardly moves them.
     """
 
     kind: CellKind
@@ -72,7 +72,7 @@ class Expectation:
     left: SideModel
     right: SideModel
     total_variance: float
-    told: bool
+    certain: bool
 
     @lazy
     def total(self) -> float:
@@ -119,8 +119,8 @@ def expectation(kind: CellKind, shape: tuple[int, int], degrees: Sequence[Sums])
     most = rows * columns - (0 if loops else rows)
     total = min(max(total, 1.0), float(most))
     sides, slopes = [], []
-    told = ((first, of_rows, columns), (second, of_columns, rows))
-    for noisy, variance, across in told[:1] if pairs else told:
+    known = ((first, of_rows, columns), (second, of_columns, rows))
+    for noisy, variance, across in known[:1] if pairs else known:
         found = posterior(noisy, variance, float(across - (not loops)))
         sums = found.means * (total / max(float(found.means.sum()), 1e-9))
         slopes.append(float(found.slopes.mean()))
@@ -147,10 +147,10 @@ def averaged(sums: Sequence[Sums]) -> Sums:
     return Sums(rows, columns, row_variance, column_variance)
 
 
-def _averaged(told: Sequence[tuple[FloatArray, float]]) -> tuple[FloatArray, float]:
-    precision = sum(1 / variance for _, variance in told)
-    values = np.zeros(len(told[0][0]))
-    for own, variance in told:
+def _averaged(measured: Sequence[tuple[FloatArray, float]]) -> tuple[FloatArray, float]:
+    precision = sum(1 / variance for _, variance in measured)
+    values = np.zeros(len(measured[0][0]))
+    for own, variance in measured:
         values += own / (variance * precision)
     return values, 1 / precision
 
@@ -168,4 +168,4 @@ def _nothing(kind: CellKind, shape: tuple[int, int]) -> Expectation:
         sums = part.row_sums(np.ones(len(part.columns)))
         # Anything from 0 to 1 in each cell, for all that is known.
         models.append(SideModel(sums, sums / math.sqrt(2 * sums.sum()), np.zeros(len(sums)), sums**2 / 3))
-    return Expectation(kind, half, models[0], models[1], (rows * columns) ** 2 / 12, told=False)
+    return Expectation(kind, half, models[0], models[1], (rows * columns) ** 2 / 12, certain=False)

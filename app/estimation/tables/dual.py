@@ -59,11 +59,11 @@ class Dual:
             tolerance: the gradient ends within this, one a value, or within what float64 can tell where that is more.
         """
         theta, scale = start, np.maximum(tolerance, _ROUNDING * self._total)
-        level, fitted, gradient, told = self._at(theta)
+        level, fitted, gradient, resolution = self._at(theta)
         solver: Callable[[FloatArray], FloatArray] | None = None
         reason: Reason = "steps"
         for _ in range(_MOST_STEPS):
-            if bool((np.abs(gradient) <= np.maximum(tolerance, told)).all()):
+            if bool((np.abs(gradient) <= np.maximum(tolerance, resolution)).all()):
                 reason = "converged"
                 break
             distance = float(np.abs(gradient / scale).max())
@@ -80,7 +80,7 @@ class Dual:
                 found = self._at(there)
                 fast = float(np.abs(found[2] / scale).max()) <= distance / _REUSED
                 if fast or (fresh and found[0] - level <= _GAIN * length * slope):
-                    theta, (level, fitted, gradient, told) = there, found
+                    theta, (level, fitted, gradient, resolution) = there, found
                     solver = solver if fast else None
                     break
             else:
@@ -88,7 +88,7 @@ class Dual:
                     reason = "no descent"
                     break
                 solver = None
-        return Solved((theta, fitted), reason, float((np.abs(gradient) / np.maximum(tolerance, told)).max()))
+        return Solved((theta, fitted), reason, float((np.abs(gradient) / np.maximum(tolerance, resolution)).max()))
 
     def _at(self, theta: FloatArray) -> tuple[float, FloatArray, FloatArray, float]:
         """The objective, the fitted counts, the gradient, and how well float64 can tell that."""
@@ -99,8 +99,8 @@ class Dual:
         fitted *= self._total / mass
         pull = self._ridge * theta
         level = self._total * (top + float(np.log(mass))) + float(theta @ (pull / 2 - self._values))
-        told = _ROUNDING * self._total * (1 + float(np.abs(exponents).max()))
-        return level, fitted, self._counted @ fitted - self._values + pull, told
+        resolution = _ROUNDING * self._total * (1 + float(np.abs(exponents).max()))
+        return level, fitted, self._counted @ fitted - self._values + pull, resolution
 
     def _solver(self, fitted: FloatArray) -> Callable[[FloatArray], FloatArray]:
         """Solves with the matrix of second derivatives: by values or by cells, whichever are fewer, or by iteration."""

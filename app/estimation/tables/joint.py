@@ -72,20 +72,20 @@ class Joint:
         return np.einsum("gi,gi->g", rows, self.values), np.maximum(variances, 0.0)
 
 
-def pooled(told: Sequence[Joint]) -> Joint:
+def pooled(sources: Sequence[Joint]) -> Joint:
     """The best linear unbiased values from independent sources, of the same numbers of the same groups."""
-    if len(told) == 1:
-        return told[0]
-    groups, count = told[0].values.shape
+    if len(sources) == 1:
+        return sources[0]
+    groups, count = sources[0].values.shape
     values, covariances = np.full((groups, count), np.nan), np.full((groups, count, count), np.nan)
-    which = np.stack([t.known for t in told], axis=1).reshape(groups, -1)
+    which = np.stack([t.known for t in sources], axis=1).reshape(groups, -1)
     # Groups of which the same is known are taken together.
     kinds, members = np.unique(which, axis=0, return_inverse=True)
-    for kind, known in enumerate(kinds.reshape(-1, len(told), count)):
+    for kind, known in enumerate(kinds.reshape(-1, len(sources), count)):
         places = np.flatnonzero(members.reshape(-1) == kind)
         held: list[int] = []
         state = Joint(np.zeros((len(places), count)), np.zeros((len(places), count, count)))
-        for source, own in zip(told, known, strict=True):
+        for source, own in zip(sources, known, strict=True):
             if own.any():
                 _take(state, held, source.some(places), np.flatnonzero(own).tolist())
         unheld = [k for k in range(count) if k not in held]
@@ -117,9 +117,9 @@ def sharpened(covariances: FloatArray, bought: FloatArray) -> FloatArray:
     return found
 
 
-def _take(state: Joint, held: list[int], source: Joint, told: list[int]) -> None:
+def _take(state: Joint, held: list[int], source: Joint, numbers: list[int]) -> None:
     """Take some numbers of a source into what is held."""
-    old, new = [k for k in told if k in held], [k for k in told if k not in held]
+    old, new = [k for k in numbers if k in held], [k for k in numbers if k not in held]
     values, covariances = state.values, state.covariances
     own = source.covariances
     if old:

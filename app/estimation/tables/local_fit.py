@@ -187,7 +187,7 @@ class LocalFits:
         place.restriction.take(known.measurements, known.contrasts, known.combinations)
         one_ways = [self._one_way(attribute) for attribute in attributes]
         bases = {a: one.base for a, one in zip(attributes, one_ways, strict=True)}
-        cells = place.restriction.told(question, bases, MOST_CELLS)
+        cells = place.restriction.cells(question, bases, MOST_CELLS)
         weight = self._weight(question)
         key = attributes, cells, weight
         found = self._fits.get(key)

@@ -61,19 +61,19 @@ def least_squares(levels: Sequence[Level]) -> list[tuple[FloatArray, FloatArray]
         for level in reversed(levels):
             values, precisions = level.values, level.precisions
             if level.cells is not None:
-                told, variances = (level.cells.summed(array, 0) for array in known[0])
+                below, variances = (level.cells.summed(array, 0) for array in known[0])
                 share = np.where(np.isinf(precisions), 1.0, precisions / (precisions + 1 / variances))
-                values = told + np.nan_to_num(share) * (values - told)
+                values = below + np.nan_to_num(share) * (values - below)
                 precisions = precisions + 1 / variances
-                sums.insert(0, (told, variances))
+                sums.insert(0, (below, variances))
             known.insert(0, (values, 1 / precisions))
         found = known[:1]
-        for level, (values, variances), (told, spread) in zip(levels, known[1:], sums, strict=False):
+        for level, (values, variances), (below, spread) in zip(levels, known[1:], sums, strict=False):
             assert level.cells is not None
             single = (level.cells.counts == 1)[level.cells.labels][:, None]
-            above, sure, told, spread = (level.cells.spread(array, 0) for array in (*found[-1], told, spread))
+            above, sure, below, spread = (level.cells.spread(array, 0) for array in (*found[-1], below, spread))
             # A single child is its parent, whatever is known of it.
             part = np.where(single, 1.0, np.where(spread > 0, variances / spread, 0.0))
             left = np.where(single, 0.0, variances * (1 - part)) + part**2 * sure
-            found.append((values + part * (above - told), left))
+            found.append((values + part * (above - below), left))
     return [(np.where(np.isfinite(left), x, np.nan), np.where(np.isfinite(left), left, np.nan)) for x, left in found]

@@ -87,16 +87,16 @@ class Posterior:
 
     def of_sums(self, weights: FloatArray) -> FloatArray:
         """The variances of several sums, a column of weights for each."""
-        return self._told(self._prior @ (weights * weights), self._prior @ weights, self._solved(weights))
+        return self._spread(self._prior @ (weights * weights), self._prior @ weights, self._solved(weights))
 
     def of_groups(self, labels: IntArray, count: int) -> FloatArray:
         """The variances of the sums over groups of cells, ``labels`` the group of each cell."""
         cells = len(labels)
         columns = csc_array((np.ones(cells), (np.arange(cells), labels)), shape=(cells, count))
         own = np.bincount(labels, weights=self._prior, minlength=count).astype(np.float64)
-        return self._told(own, own, self._solved(columns))
+        return self._spread(own, own, self._solved(columns))
 
-    def _told(self, own: FloatArray, shared: FloatArray, solved: FloatArray) -> FloatArray:
+    def _spread(self, own: FloatArray, shared: FloatArray, solved: FloatArray) -> FloatArray:
         squared = np.einsum("ij,ij->j", solved, solved)
         variances = own - squared if self._by_values else squared
         if self._exact:

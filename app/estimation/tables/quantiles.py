@@ -213,9 +213,9 @@ class Distribution:
         assert self.shares is not None
         found = self.shares - level * self.shares[-1]
         largest = np.abs(found).max(axis=1, keepdims=True)
-        told = np.where(largest > 0, largest * _TOLD, 1.0)
+        unit = np.where(largest > 0, largest * _TOLD, 1.0)
         parts = np.cumsum([len(summed.counts) for summed in self.noises])
-        return np.split(np.rint(found / told) * told, parts[:-1], axis=1)
+        return np.split(np.rint(found / unit) * unit, parts[:-1], axis=1)
 
     def _farthest(self, level: float, confidence: float, least: float) -> FloatArray:
         """The distance that no noise exceeds with the probability, at any end.
@@ -315,13 +315,13 @@ def _solved(
     kept = known[: len(strengths)]
     steps = lower @ (directions[known].T / strengths[kept])
     # A number below is determined where none of what is unknown has a part in it.
-    told = np.abs(lower @ directions[~known].T).max(axis=1, initial=0.0) < 1e-6
-    shares = steps[told] @ rows[:, : len(strengths)].T[kept] / scales
-    nothing = np.zeros((1, int(told.sum())))
+    sure = np.abs(lower @ directions[~known].T).max(axis=1, initial=0.0) < 1e-6
+    shares = steps[sure] @ rows[:, : len(strengths)].T[kept] / scales
+    nothing = np.zeros((1, int(sure.sum())))
     return Distribution(
-        ends=np.append(0, ends[told]),
+        ends=np.append(0, ends[sure]),
         below=np.append(0.0, shares @ values),
-        covariance=np.block([[np.zeros((1, 1)), nothing], [nothing.T, steps[told] @ steps[told].T]]),
+        covariance=np.block([[np.zeros((1, 1)), nothing], [nothing.T, steps[sure] @ steps[sure].T]]),
         shares=np.vstack([np.zeros((1, len(values))), shares]),
         noises=noises,
     )

@@ -232,17 +232,19 @@ class Residuals:
             return self._of_groups(question)
         if isinstance(question, Nested):
             return self._of_nested(question)
-        told = [self._closed(question)]
-        told += [other._closed(question) for other in self._others]
+        estimates = [self._closed(question)]
+        estimates += [other._closed(question) for other in self._others]
         apart: list[Apart] = [*self.combinations]
         if not question.attributes and self._apart:
             # The sums of what stays apart, averaged as they come.
             scale = float(question.of(np.array(1.0), ()))
-            told.append(Unbiased(self._apart_total.values * scale, scale**2 / np.array(self._apart_total.precision)))
+            estimates.append(
+                Unbiased(self._apart_total.values * scale, scale**2 / np.array(self._apart_total.precision))
+            )
         elif question.attributes:
             apart += self._apart
-        told += [found for found in (own_values(question, m) for m in apart) if found is not None]
-        return averaged(told) if len(told) > 1 else told[0]
+        estimates += [found for found in (own_values(question, m) for m in apart) if found is not None]
+        return averaged(estimates) if len(estimates) > 1 else estimates[0]
 
     def _of_groups(self, question: Groups) -> Unbiased:
         """Each answer from single measurements alone whose cells it sums, averaged by precision: their noise is
@@ -250,10 +252,10 @@ class Residuals:
         nothing = Unbiased(np.full(question.shape, np.nan), np.full(question.shape, np.nan))
         found = [nothing]
         for measurement in self.measurements:
-            told = own_values(Cells(question.marginal), measurement)
-            if told is not None:
-                found.append(Unbiased(question.summed(told.values), question.summed(told.variances)))
-        found += [told for told in (own_values(question, c) for c in self.combinations) if told is not None]
+            own = own_values(Cells(question.marginal), measurement)
+            if own is not None:
+                found.append(Unbiased(question.summed(own.values), question.summed(own.variances)))
+        found += [own for own in (own_values(question, c) for c in self.combinations) if own is not None]
         known = averaged(found) if len(found) > 1 else nothing
         # What nothing is counted in is known without looking.
         return Unbiased(np.where(question.empty, 0.0, known.values), np.where(question.empty, 0.0, known.variances))
@@ -275,7 +277,7 @@ class Residuals:
     def _on_tree(self, question: Nested) -> Unbiased:
         place, entered = question.place, {id(measurement) for measurement, _ in self._entered}
         one = Partition.of(np.zeros(question.levels[0].size, np.int64))
-        chain, told = [one, *question.levels], []
+        chain, known_sums = [one, *question.levels], []
         for measurement in self.measurements:
             named, level = measurement.marginal.attributes, one
             if question.attribute in named:
@@ -286,7 +288,7 @@ class Residuals:
             if question.levels[-1].refines(level) and all(level.refines(p) or p.refines(level) for p in chain):
                 known = own_values(Cells(question.along(level)), measurement)
                 if known is not None and known.estimable.all():
-                    told.append((level, known))
+                    known_sums.append((level, known))
                     chain = sorted({*chain, level}, key=lambda p: p.cells)
         flat = question.parts[-1].marginal.cells // question.marginal.shape[place]
 
@@ -297,7 +299,7 @@ class Residuals:
         levels = {p: Level.blank(cells, p.cells, flat) for p, cells in zip(chain, [*finer, None], strict=True)}
         if self.public_total is not None and flat == 1:
             levels[one] = Level(finer[0], np.full((1, 1), self.public_total), np.full((1, 1), math.inf))
-        for level, known in told:
+        for level, known in known_sums:
             shape = (*question.marginal.shape[:place], level.cells, *question.marginal.shape[place + 1 :])
             levels[level].learn(*(upright(array.reshape(shape)) for array in (known.values, known.variances)))
         found = dict(zip(chain, least_squares(list(levels.values())), strict=True))
@@ -333,16 +335,16 @@ class Residuals:
         asked |= {(j, k): weighed(base, axis, rows[j] + rows[k]) for k in places for j in range(k)}
         found, counted = [], []
         for source in self._sources(question):
-            every = {pair: _told(source, one, question) for pair, one in asked.items()}
-            told = {pair: own for pair, own in every.items() if own is not None}
-            if len(told) > 1:
+            every = {pair: _estimate(source, one, question) for pair, one in asked.items()}
+            sources = {pair: own for pair, own in every.items() if own is not None}
+            if len(sources) > 1:
                 nothing = Unbiased(*[np.full(question.shape, np.nan)] * 2)
-                known = {pair: told.get(pair, nothing) for pair in asked}
+                known = {pair: sources.get(pair, nothing) for pair in asked}
                 values = [known[k, k].values * scales[k] for k in places]
                 covariances = [[_polar(known, j, k) * scales[j] * scales[k] for j in places] for k in places]
                 found.append(Joint.of_rows(values, covariances))
-            elif told:
-                counted.append(told[0, 0])
+            elif sources:
+                counted.append(sources[0, 0])
         if isinstance(question, Groups):
             counted += [own for c in self.combinations if (own := own_values(question, c)) is not None]
         if counted:
@@ -585,10 +587,12 @@ class Residuals:
             alike[inside, outside, measurement.noise, multiplier, contrast] += 1
         found = []
         for (inside, outside, noise, multiplier, contrast), many in alike.items():
-            told, shape = dict(inside), tuple(cells for _, cells in inside)
+            cells_of, shape = dict(inside), tuple(cells for _, cells in inside)
             whole = np.zeros(shape)
             for key, weighed in weights.items():
-                if not all(a in told and cells <= told[a] for a, cells in key) or (contrast and len(key) < len(inside)):
+                if not all(a in cells_of and cells <= cells_of[a] for a, cells in key) or (
+                    contrast and len(key) < len(inside)
+                ):
                     continue
                 merged = math.prod(shape) * outside // math.prod(cells for _, cells in key)
                 part = multiplier**2 / (noise.variance * merged) / self._residuals[key].precision
@@ -605,13 +609,13 @@ class Residuals:
                 array = np.asarray(array)[..., None] * vector
         else:
             array = weighed
-        told, array = dict(key), np.asarray(array)
+        cells_of, array = dict(key), np.asarray(array)
         for axis, (attribute, cells) in enumerate(inside):
-            if attribute not in told:
+            if attribute not in cells_of:
                 array = np.expand_dims(array, axis)
-            elif told[attribute] < cells:
+            elif cells_of[attribute] < cells:
                 levels = {p.cells: p for p in self._chains[attribute]}
-                array = np.take(array, levels[told[attribute]].over(levels[cells]).labels, axis=axis)
+                array = np.take(array, levels[cells_of[attribute]].over(levels[cells]).labels, axis=axis)
         return array
 
     @property
@@ -666,21 +670,21 @@ class Residuals:
 
     def _terms_of_group(self, question: Groups, place: int) -> list[Term]:
         """Those of a sum of cells, of which each single measurement knows its own."""
-        told: list[tuple[Counts | Combination, float]] = []
+        sources: list[tuple[Counts | Combination, float]] = []
         rows = {}
         for measurement in self.measurements:
             found = own_values(Cells(question.marginal), measurement)
             if found is not None:
-                told.append((measurement, float(question.summed(found.variances).reshape(-1)[place])))
+                sources.append((measurement, float(question.summed(found.variances).reshape(-1)[place])))
         for combination in self.combinations:
             row = _weighing(question, combination.marginal)
             if row is not None:
                 rows[id(combination)] = row[[place]]
-                told.append((combination, float(combination.weighed(rows[id(combination)])[1][0])))
-        told = [(source, variance) for source, variance in told if not math.isnan(variance)]
-        whole = sum(1 / variance for _, variance in told)
+                sources.append((combination, float(combination.weighed(rows[id(combination)])[1][0])))
+        sources = [(source, variance) for source, variance in sources if not math.isnan(variance)]
+        whole = sum(1 / variance for _, variance in sources)
         terms = []
-        for source, variance in told:
+        for source, variance in sources:
             share = 1 / variance / whole
             if isinstance(source, Combination):
                 terms.append(Term.of(source.noise, share * source.shares(rows[id(source)]), source.multiplier))
@@ -724,9 +728,9 @@ class Residuals:
 
     def told_singly(self, attribute: int) -> bool:
         """Whether single values of an attribute were counted, by themselves or beside others."""
-        told = [m.marginal for m in self.measurements]
-        told += [c.marginal for c in self.contrasts] + [c.marginal for c in self.combinations]
-        return any(attribute in m.attributes and m.partitions[m.attributes.index(attribute)] is None for m in told)
+        marginals = [m.marginal for m in self.measurements]
+        marginals += [c.marginal for c in self.contrasts] + [c.marginal for c in self.combinations]
+        return any(attribute in m.attributes and m.partitions[m.attributes.index(attribute)] is None for m in marginals)
 
     def _nested(self, attribute: int, partition: Partition) -> bool:
         """Whether a partition can be a level of its attribute."""
@@ -928,10 +932,10 @@ class _Weighted(_Rows):
         self._vectors = [_Vector(np.where(partition.labels == cell, weights, 0.0)) for cell in range(self.count)]
 
     def parts(self, levels: Sequence[Partition]) -> list[_Part]:
-        told = [{p.level: p for p in vector.parts(levels)} for vector in self._vectors]
+        by_level = [{p.level: p for p in vector.parts(levels)} for vector in self._vectors]
         found = []
         for level in [*levels, None]:
-            own = [parts.get(level) for parts in told]
+            own = [parts.get(level) for parts in by_level]
             if all(part is None for part in own):
                 continue
             norms = np.array([0.0 if part is None else float(part.norms[0]) for part in own])
@@ -1003,11 +1007,11 @@ class _Seen:
     products: csr_array
 
 
-def _seen(partition: Partition, levels: Sequence[Partition], told: IntArray) -> list[_Seen]:
+def _seen(partition: Partition, levels: Sequence[Partition], classes: IntArray) -> list[_Seen]:
     """Of each level, from fine to coarse, and of the means; products are those of cells that are told alike."""
     size, cells = partition.size, partition.cells
     shares = csr_array((np.ones(size), (partition.labels, np.arange(size))), shape=(cells, size))
-    alike = csr_array((np.ones(cells), (np.arange(cells), told)))
+    alike = csr_array((np.ones(cells), (np.arange(cells), classes)))
     rows, columns = (alike @ alike.T).nonzero()
 
     def products(weights: csr_array) -> FloatArray:
@@ -1032,13 +1036,13 @@ def _told_along(sums: Sequence[Groups], axis: int) -> IntArray:
     attribute tells these apart."""
     answers = np.max([one.answers for one in sums], axis=0)
     rest = np.moveaxis(answers, axis, 0).reshape(answers.shape[axis], -1)
-    inside, told = rest >= 0, np.zeros(len(rest), np.int64)
+    inside, classes = rest >= 0, np.zeros(len(rest), np.int64)
     for count in reversed(sums[0].shape):
         rest, coordinate = np.divmod(rest, count)
         most, least = np.where(inside, coordinate, -1).max(axis=1), np.where(inside, coordinate, count).min(axis=1)
         if bool((most <= least).all()):
-            told = told * count + np.maximum(most, 0)
-    return np.unique(told, return_inverse=True)[1].reshape(-1)
+            classes = classes * count + np.maximum(most, 0)
+    return np.unique(classes, return_inverse=True)[1].reshape(-1)
 
 
 def _onto(matrix: csr_array, array: FloatArray, axis: int) -> FloatArray:
@@ -1192,7 +1196,7 @@ def own_values(question: Question, measurement: Apart) -> Unbiased | None:
         value = float((measurement.onto(attributes) * weights).sum())
         return Unbiased(np.array(value), np.array(variance * float((weights * weights).sum())))
     rank = len(cells)
-    told, merged = np.ones((), dtype=bool), np.ones(())
+    estimable, merged = np.ones((), dtype=bool), np.ones(())
     places: list[tuple[Partition, Array]] = []
     for axis, own in enumerate(cells):
         asked = question.partition(axis)
@@ -1204,7 +1208,7 @@ def own_values(question: Question, measurement: Apart) -> Unbiased | None:
         within[asked.labels[spoilt]] = False
         if not within.any():
             return None
-        told = told[..., None] & within
+        estimable = estimable[..., None] & within
         merged = merged[..., None] * np.bincount(labels, minlength=asked.cells)
         places.append((Partition.of(labels), labels))
     values = measurement.onto(attributes)
@@ -1215,12 +1219,12 @@ def own_values(question: Question, measurement: Apart) -> Unbiased | None:
         values = np.zeros(shape)
         values[(slice(None),) * axis + (labels[grouped.members],)] = sums
     assert values.ndim == rank
-    return Unbiased(np.where(told, values, np.nan), np.where(told, variance * merged, np.nan))
+    return Unbiased(np.where(estimable, values, np.nan), np.where(estimable, variance * merged, np.nan))
 
 
-def averaged(told: list[Unbiased]) -> Unbiased:
+def averaged(estimates: list[Unbiased]) -> Unbiased:
     """Independent values of one question averaged by precision, NaN where none is known; the first may be exact."""
-    values, variances = np.stack([t.values for t in told]), np.stack([t.variances for t in told])
+    values, variances = np.stack([t.values for t in estimates]), np.stack([t.variances for t in estimates])
     with np.errstate(divide="ignore", invalid="ignore"):
         precisions = np.where(np.isnan(variances), 0.0, 1 / variances)
         whole = precisions.sum(axis=0)
@@ -1247,7 +1251,7 @@ def weighed(question: Question, axis: int, row: FloatArray) -> Question:
     return WeightedCells(question.marginal, axis, row)
 
 
-def _told(source: Residuals | Apart, asked: Question, question: Question) -> Unbiased | None:
+def _estimate(source: Residuals | Apart, asked: Question, question: Question) -> Unbiased | None:
     """The estimate from a source of counts that may be weighed, summed where the question is of groups of cells."""
     if isinstance(source, Residuals):
         return source._closed(asked)

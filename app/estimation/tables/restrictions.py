@@ -96,7 +96,7 @@ class Restriction:
         return list(known.values())
 
     @property
-    def _told(self) -> list[tuple[Marginal, float]]:
+    def _measured(self) -> list[tuple[Marginal, float]]:
         """The marginals that are measured, and the variance of a cell's count."""
         combined = [(c.marginal, c.variance_per_cell) for c in self.combinations]
         return [(known.marginal, known.variance) for known in self.known] + combined
@@ -104,12 +104,12 @@ class Restriction:
     def strength(self) -> float:
         """One over the geometric mean of the standard deviations of a value: over the marginals of two or more
         attributes, over all where there is none, and 1 where nothing is known."""
-        told = self._told
-        several = [variance for marginal, variance in told if len(marginal.attributes) > 1]
-        variances = several or [variance for _, variance in told]
+        measured = self._measured
+        several = [variance for marginal, variance in measured if len(marginal.attributes) > 1]
+        variances = several or [variance for _, variance in measured]
         return math.exp(-0.5 * float(np.mean(np.log(variances)))) if variances else 1.0
 
-    def told(
+    def cells(
         self, question: Question, bases: Mapping[int, tuple[Partition, float] | None], most: int
     ) -> tuple[Partition, ...]:
         """The cells to fit over: for each attribute the values that the question or a measurement tells apart.
@@ -126,7 +126,7 @@ class Restriction:
             most: cells.
         """
         telling = []
-        for own, variance in self._told:
+        for own, variance in self._measured:
             if len(own.attributes) == 1 < len(self.attributes):
                 base = bases[own.attributes[0]]
                 if base is not None and base[0].refines(own.partition(0)):
@@ -135,7 +135,7 @@ class Restriction:
                         continue
             telling.append((own, variance))
         cells = list(question.partitions)
-        for own, _ in sorted(telling, key=lambda told: told[1]):
+        for own, _ in sorted(telling, key=lambda each: each[1]):
             finer = list(cells)
             for k, attribute in enumerate(own.attributes):
                 place = self.attributes.index(attribute)

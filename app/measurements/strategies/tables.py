@@ -183,21 +183,21 @@ class Part:
     def describe(self, space: Space) -> dict[str, Any]:
         """Of moments the attribute and the power, of rows how many there are."""
         names = [space.names[a] for a in self.marginal.attributes]
-        told: dict[str, Any] = {"attributes": names, "multiplier": self.multiplier}
+        shown: dict[str, Any] = {"attributes": names, "multiplier": self.multiplier}
         if self.residual:
-            told["residual"] = True
+            shown["residual"] = True
         elif self.rows is not None:
-            told["rows"] = self.rows.count
+            shown["rows"] = self.rows.count
         moment = self.moment
-        return told if moment is None else told | {"of": space.names[moment.axis], "moment": moment.power}
+        return shown if moment is None else shown | {"of": space.names[moment.axis], "moment": moment.power}
 
     def document(self) -> dict[str, Any]:
         """The part as JSON."""
         moment = None if self.moment is None else self.moment.document()
-        told = {"marginal": self.marginal.document(), "moment": moment, "multiplier": self.multiplier}
+        document = {"marginal": self.marginal.document(), "moment": moment, "multiplier": self.multiplier}
         if self.residual:
-            told["residual"] = True
-        return told if self.rows is None else told | {"rows": self.rows.document()}
+            document["residual"] = True
+        return document if self.rows is None else document | {"rows": self.rows.document()}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Part:
@@ -312,10 +312,10 @@ class TableStrategy(Strategy):
     def describe(self, space: Space) -> dict[str, Any]:
         """The attributes that are counted by, or the parts."""
         if self.plain is not None:
-            told: dict[str, Any] = {"type": "marginal", "attributes": [space.names[a] for a in self.plain.attributes]}
+            shown: dict[str, Any] = {"type": "marginal", "attributes": [space.names[a] for a in self.plain.attributes]}
         else:
-            told = {"type": "parts", "parts": [part.describe(space) for part in self.parts]}
-        return told | {"cells": self.cells}
+            shown = {"type": "parts", "parts": [part.describe(space) for part in self.parts]}
+        return shown | {"cells": self.cells}
 
     def document(self) -> Any:
         """As JSON: the parts, or the marginal."""

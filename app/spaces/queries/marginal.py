@@ -165,9 +165,9 @@ class CompiledMarginal(Query):
         return math.prod(self.shape)
 
     def exact(self, data: PrivateTensor) -> IntArray:
-        selected, told = dict(self.where), dict(zip(self.axes, self.cells, strict=True))
+        selected, partitions = dict(self.where), dict(zip(self.axes, self.cells, strict=True))
         together = () if self.among is None else self.among[0]
-        named = tuple(sorted({*selected, *told, *together}))
+        named = tuple(sorted({*selected, *partitions, *together}))
         if isinstance(data, RecordsTensor) and not data.few(named):
             labels = [None if cells.cells == cells.size else cells.labels for cells in self.cells]
             cells = list(zip(self.axes, labels, strict=True))
@@ -178,8 +178,8 @@ class CompiledMarginal(Query):
             counts = counts * self.among[1].reshape(shape)
         # From the last axis on, so that those before keep their places.
         for place, axis in reversed(list(enumerate(named))):
-            if axis in told:
-                counts = told[axis].summed(counts, place)
+            if axis in partitions:
+                counts = partitions[axis].summed(counts, place)
             else:
                 index = selected.get(axis, _ALL)
                 counts = counts[(slice(None),) * place + (index,)].sum(axis=place, dtype=np.int64)
@@ -197,7 +197,7 @@ class CompiledMarginal(Query):
         Raises:
             InvalidQuery: when conditions on attributes together tell too many cells apart.
         """
-        return Cells(Marginal.of(self.universe, self._told)) if self.among is None else self._groups(*self.among)
+        return Cells(Marginal.of(self.universe, self._partitions)) if self.among is None else self._groups(*self.among)
 
     @lazy
     def chosen(self) -> tuple[IntArray, ...] | None:
@@ -213,29 +213,29 @@ class CompiledMarginal(Query):
         return None if all(len(c) == n for c, n in zip(found, question.shape, strict=True)) else found
 
     @property
-    def _told(self) -> dict[int, Partition]:
+    def _partitions(self) -> dict[int, Partition]:
         """By attribute the values that are told apart by what is counted, and by conditions on it alone."""
-        told = {axis: cells.filled() for axis, cells in zip(self.axes, self.cells, strict=True)}
+        partitions = {axis: cells.filled() for axis, cells in zip(self.axes, self.cells, strict=True)}
         for axis, index in self.where:
             within = np.zeros(self.universe[axis], np.int64)
             within[index] = 1
-            told[axis] = Partition.of(within)
-        return told
+            partitions[axis] = Partition.of(within)
+        return partitions
 
     def _groups(self, together: tuple[int, ...], selection: Array) -> Groups:
         """The cells that it tells apart among records that attributes select together, as the answers' sums."""
-        told, sizes = self._told, self.universe
+        partitions, sizes = self._partitions, self.universe
         for place, axis in enumerate(together):
             rows = np.packbits(np.moveaxis(selection, place, 0).reshape(sizes[axis], -1), axis=1)
             own = Partition.of(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1))
-            told[axis] = told[axis].met(own) if axis in told else own
-        marginal = Marginal.of(sizes, told)
+            partitions[axis] = partitions[axis].met(own) if axis in partitions else own
+        marginal = Marginal.of(sizes, partitions)
         check_told(marginal.cells)
         counted, where, rank = dict(zip(self.axes, self.cells, strict=True)), dict(self.where), len(marginal.attributes)
         answers: IntArray = np.zeros((), np.int64)
         inside = np.ones((), bool)
         for place, axis in enumerate(marginal.attributes):
-            members = told[axis].members
+            members = partitions[axis].members
             labels = np.zeros(len(members), np.int64)
             if axis in counted:
                 cells = counted[axis]
@@ -246,8 +246,10 @@ class CompiledMarginal(Query):
             shape = [-1 if k == place else 1 for k in range(rank)]
             answers = answers + np.maximum(labels, 0).reshape(shape)
             inside = inside & (labels >= 0).reshape(shape)
-        chosen = selection[np.ix_(*(told[axis].members for axis in together))]
-        inside = inside & chosen.reshape([len(told[a].members) if a in together else 1 for a in marginal.attributes])
+        chosen = selection[np.ix_(*(partitions[axis].members for axis in together))]
+        inside = inside & chosen.reshape(
+            [len(partitions[a].members) if a in together else 1 for a in marginal.attributes]
+        )
         return Groups(marginal, np.where(inside, answers, -1), self.shape)
 
     @lazy

@@ -299,10 +299,10 @@ class StatisticOfNumbers(CompiledStatistic):
 
 def records(space: TableSpace, where: Where, there: Mapping[int, Members] = MappingProxyType({})) -> Query:
     """The records that satisfy conditions, of those that count, by a form that tells all of them."""
-    return _told(predicate(space, where, there))
+    return _combined(predicate(space, where, there))
 
 
-def _told(query: Query) -> Query:
+def _combined(query: Query) -> Query:
     """Weights of 0 and 1 on combinations of the values of all attributes as they are told of some."""
     if not isinstance(query, CompiledDense):
         return query
@@ -318,7 +318,7 @@ def read_base(space: TableSpace, form: Mapping[str, Any]) -> Query:
     base = (
         MarginalQuery.read(space, form)
         if form.get("type") == MarginalQuery.name()
-        else _told(canonical.read(space, form))
+        else _combined(canonical.read(space, form))
     )
     if not isinstance(base, CompiledMarginal | CompiledProduct | CompiledLocal | CompiledZero) or base.grid_bits:
         raise InvalidQuery("a canonical statistic is of counted records")
@@ -337,18 +337,20 @@ def _of(space: TableSpace, kind: str, axis: int, base: Query, levels: tuple[floa
 def _valued(question: Local | Groups, axis: int, places: int, sizes: Sequence[int]) -> Groups:
     """The same counts of those records alone that have a value of an attribute, whose last place is that of none."""
     there = Partition.of(np.arange(sizes[axis]) == places)
-    told = dict(zip(question.attributes, question.partitions, strict=True))
-    told[axis] = told[axis].met(there) if axis in told else there
-    marginal = Marginal.of(sizes, told)
-    labels = [question.partitions[k].labels[told[attribute].members] for k, attribute in enumerate(question.attributes)]
+    partitions = dict(zip(question.attributes, question.partitions, strict=True))
+    partitions[axis] = partitions[axis].met(there) if axis in partitions else there
+    marginal = Marginal.of(sizes, partitions)
+    labels = [
+        question.partitions[k].labels[partitions[attribute].members] for k, attribute in enumerate(question.attributes)
+    ]
     if isinstance(question, Groups):
         answers = question.answers[np.ix_(*labels)]
     else:
         answers = np.where(question.on(question.partitions)[np.ix_(*labels)] != 0, 0, -1)
     place = marginal.attributes.index(axis)
     if axis not in question.attributes:
-        answers = np.repeat(np.expand_dims(answers, place), told[axis].cells, axis=place)
-    valued = (told[axis].members < places).reshape([-1 if k == place else 1 for k in range(answers.ndim)])
+        answers = np.repeat(np.expand_dims(answers, place), partitions[axis].cells, axis=place)
+    valued = (partitions[axis].members < places).reshape([-1 if k == place else 1 for k in range(answers.ndim)])
     return Groups(marginal, np.where(valued, answers, -1), question.shape)
 
 

@@ -183,7 +183,7 @@ def test_factors_are_of_the_greatest_likelihood(kind: CellKind, large: float) ->
     values = priors + large * (values - priors)
     posterior = CutPosterior(known)
     start, (_, first) = posterior.factor, (posterior.factor, posterior.shape_factor)
-    assert (start, first) == (6.0, 1.0 if known.told else 4.0)
+    assert (start, first) == (6.0, 1.0 if known.certain else 4.0)
     learn(posterior, questions, values, variances)
     posterior.refit()
     parts = covariances(known, questions)
@@ -193,7 +193,7 @@ def test_factors_are_of_the_greatest_likelihood(kind: CellKind, large: float) ->
         told = float(multivariate_normal.logpdf(values - priors, np.zeros(12), covariance))
         return told - 0.5 * (math.log(factor / start) / 2) ** 2 - 0.5 * (math.log(shape) / 2.5) ** 2
 
-    shapes_tried = [1.0] if known.told else [4.0**k for k in range(6)]
+    shapes_tried = [1.0] if known.certain else [4.0**k for k in range(6)]
     best = max(likelihood(2.0**k, shape) for k in range(-2, 16) for shape in shapes_tried)
     assert likelihood(posterior.factor, posterior.shape_factor) == pytest.approx(best, abs=1e-6)
     # Alone each tells by itself: of these the same, without what they share.

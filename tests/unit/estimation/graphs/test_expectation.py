@@ -93,7 +93,7 @@ def test_nothing_known(kind: CellKind) -> None:
     shape = (6, 4) if kind == "all" else (6, 6)
     found = expectation(kind, shape, [])
     assert matrix_of(found) == pytest.approx(np.where(cells("all" if kind == "all" else "arcs", shape), 0.5, 0))
-    assert not found.told
+    assert not found.certain
     assert math.sqrt(found.total_variance) == pytest.approx(shape[0] * shape[1] / math.sqrt(12))
     assert (found.left.noise == 0).all()
     assert (found.left.shape > 0).all()
@@ -130,12 +130,12 @@ def test_told(kind: CellKind) -> None:
     """
     rng, shape = np.random.default_rng(10), (800, 800)
     truth = graph(rng, kind, shape, 0.2)
-    assert expectation(kind, shape, [noisy_sums(rng, kind, truth, 20.0)]).told
-    assert not expectation(kind, shape, [noisy_sums(rng, kind, truth, 30_000.0)]).told
+    assert expectation(kind, shape, [noisy_sums(rng, kind, truth, 20.0)]).certain
+    assert not expectation(kind, shape, [noisy_sums(rng, kind, truth, 30_000.0)]).certain
     if kind == "all":
         rows, columns, *variances = noisy_sums(rng, kind, np.repeat(np.linspace(0, 1, 800), 800).reshape(shape), 20.0)
-        assert not expectation(kind, shape, [Sums(rows, columns, *variances)]).told
-        assert not expectation(kind, shape, [Sums(columns, rows, *variances)]).told
+        assert not expectation(kind, shape, [Sums(rows, columns, *variances)]).certain
+        assert not expectation(kind, shape, [Sums(columns, rows, *variances)]).certain
 
 
 @pytest.mark.parametrize("kind", KINDS)

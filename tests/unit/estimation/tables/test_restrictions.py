@@ -135,27 +135,27 @@ def test_what_is_told_apart() -> None:
     restriction.take(taken)
     singles = {a: (Partition.singles(100), 25.0) for a in range(3)}
     # 0..33, 34..49, 50..67, 68..99
-    assert [p.cells for p in restriction.told(question, singles, 1 << 14)] == [4, 4, 2]
+    assert [p.cells for p in restriction.cells(question, singles, 1 << 14)] == [4, 4, 2]
     # A division of one attribute alone counts where it is known better than the sums of single values.
     halves = Partition.of(np.arange(100) % 2)
     for sigma, cells in ((9.0, 4), (11.0, 2)):
         other = Restriction((0, 2))
         other.take([*taken, measured(Marginal.of(sizes, {2: halves}), sigma, np.zeros(2))])
-        told = other.told(Product.over({0: half(100), 2: half(100)}), singles, 1 << 14)
+        told = other.cells(Product.over({0: half(100), 2: half(100)}), singles, 1 << 14)
         assert told[1].cells == cells
     # Where values are counted in cells at first these tell nothing apart either, and finer ones do.
     tenths = Partition.of(np.arange(100) // 10)
     for begins, cells in ((tenths, 2), (halves, 11)):
         other = Restriction((0, 2))
         other.take([measured(Marginal.of(sizes, {2: tenths}), 3.0, np.zeros(10))])
-        told = other.told(
+        told = other.cells(
             Product.over({0: half(100), 2: half(100) + (np.arange(100) < 5)}), {0: None, 2: (begins, 9.0)}, 1 << 14
         )
         assert told[1].cells == (3 if cells == 2 else cells)
     # Alone an attribute has all that it was measured in.
     alone = Restriction((0,))
     alone.take(taken)
-    assert alone.told(Product.over({0: half(100)}), singles, 1 << 14)[0].cells == 100
+    assert alone.cells(Product.over({0: half(100)}), singles, 1 << 14)[0].cells == 100
 
 
 def test_no_more_cells_than_are_allowed() -> None:
@@ -177,6 +177,6 @@ def test_no_more_cells_than_are_allowed() -> None:
         (799, [2, 2, 2]),
         (1, [2, 2, 2]),
     ):
-        assert [p.cells for p in restriction.told(question, singles, most)] == cells
+        assert [p.cells for p in restriction.cells(question, singles, most)] == cells
     every = Cells(Marginal.of(sizes, dict.fromkeys(range(3))))
-    assert [p.cells for p in restriction.told(every, singles, 1)] == [100, 100, 100]
+    assert [p.cells for p in restriction.cells(every, singles, 1)] == [100, 100, 100]
