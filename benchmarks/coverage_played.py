@@ -222,9 +222,10 @@ class Played:
         assert isinstance(self.session.state, Evidence)
         kind = self.session.state.statistics._kind(query)
         assert isinstance(kind, Quantile)
-        found = kind._distributions()
-        if found is None:
+        distributions = kind._distributions()
+        if distributions is None:
             return None
+        found = list(distributions)
         groups = np.repeat(np.arange(len(found)), len(query.levels))
         return [found[group].ends for group in query.ordered(groups).tolist()]
 

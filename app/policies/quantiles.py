@@ -7,6 +7,7 @@ quantile holds all values below which there may be that part of the records.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -67,9 +68,9 @@ class Quantile(Kind[StatisticOfNumbers]):
             ends += [_around(within, level, spread, noise_part) for level in self.asked.levels]
         else:
             worst = 0.0
-            for group, records in enumerate(count):
+            for own, records in zip(known, count, strict=True):
                 for level in self.asked.levels:
-                    low, high = known[group].window(level, _WINDOW)
+                    low, high = own.window(level, _WINDOW)
                     start, stop = (within[low - 1] if low else 0.0), float(within[high])
                     worst = max(worst, (stop - start) * records / (2 * _WINDOW))
                     spread = (stop - start) / 2
@@ -104,7 +105,7 @@ class Quantile(Kind[StatisticOfNumbers]):
         cells[self.asked.axis] = fine if own is None else own.met(fine)
         return Marginal.of(sizes, cells)
 
-    def _distributions(self) -> list[Distribution] | None:
+    def _distributions(self) -> Iterator[Distribution] | None:
         """The measured distribution of each group over the numbers; None where nothing was measured."""
         measured = []
         for measurement in self.counts.measurements:
@@ -147,7 +148,7 @@ class Quantile(Kind[StatisticOfNumbers]):
         unbiased = known is not None
         if known is None:
             known = self._modelled(base)
-        values, lows, highs = (np.zeros((len(known), len(self.asked.levels))) for _ in range(3))
+        values, lows, highs = (np.zeros((len(self.asked.groups), len(self.asked.levels))) for _ in range(3))
         for group, found in enumerate(known):
             if found.is_empty(confidence, least):
                 values[group] = lows[group] = highs[group] = math.nan
@@ -164,23 +165,17 @@ class Quantile(Kind[StatisticOfNumbers]):
             shown, errors, ends[0], ends[1], np.full(len(shown_values), unbiased), confidence, shown_values, errors
         )
 
-    def _modelled(self, base: FloatArray) -> list[Distribution]:
+    def _modelled(self, base: FloatArray) -> Iterator[Distribution]:
         """Groups whose numbers were never counted: like all records, within part of what they could differ by."""
         ends = np.unique(np.searchsorted(np.cumsum(base), np.arange(1, 64) / 64) + 1)
         ends = np.append(ends[ends < self.asked.places], self.asked.places)
         below = np.cumsum(base)[ends - 1]
-        found = []
+        product = np.outer(below, below)
+        spread = np.minimum.outer(below, below) - product
         for count, variance in zip(self.best_count(), self.count().count_variances, strict=True):
             own = max(float(count), 1.0)
-            spread = np.minimum.outer(below, below) - np.outer(below, below)
-            covariance = (ALIKE * own) ** 2 * spread + variance * np.outer(below, below)
-            zeros = np.zeros((1, len(ends)))
-            found.append(
-                Distribution(
-                    np.append(0, ends), np.append(0.0, own * below), np.block([[0.0, zeros], [zeros.T, covariance]])
-                )
-            )
-        return found
+            covariance = np.pad((ALIKE * own) ** 2 * spread + variance * product, (1, 0))
+            yield Distribution(np.append(0, ends), np.append(0.0, own * below), covariance)
 
 
 def _around(within: FloatArray, middle: float, spread: float, noise: float) -> IntArray:

@@ -15,7 +15,7 @@ many ends there are. How far noise reaches its own law tells (:mod:`app.estimati
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -261,8 +261,10 @@ class _Reaches:
         return max(least, reach(terms, self._confidence) * (1 + 2 * _TOLD))
 
 
-def distributions(measured: Sequence[Ranges], places: int, total: float | None, base: FloatArray) -> list[Distribution]:
-    """The distribution of each group, from measurements.
+def distributions(
+    measured: Sequence[Ranges], places: int, total: float | None, base: FloatArray
+) -> Iterator[Distribution]:
+    """The distribution of each group, from measurements: one at a time, as the covariances of many are large.
 
     Args:
         measured: all of the same groups.
@@ -275,19 +277,17 @@ def distributions(measured: Sequence[Ranges], places: int, total: float | None, 
         ends = _chosen(ends, base)
         measured = [m for m in (m.onto(ends) for m in measured) if m is not None]
     design = np.concatenate([_sums(m.ends, ends) for m in measured])
-    found = []
     for group in range(len(measured[0].values)):
         values = np.concatenate([m.values[group] for m in measured])
         variances = np.concatenate([m.variances[group] for m in measured])
         noises = tuple(m.summed(group) for m in measured)
         if total is None:
-            found.append(_solved(design, values, variances, ends, noises))
+            yield _solved(design, values, variances, ends, noises)
             continue
         # What is not in the other ranges is in the last one.
         rest, last = design[:, :-1] - design[:, -1:], design[:, -1] * total
         known = _solved(rest, values - last, variances, ends[:-1], noises)
-        found.append(known.ended(int(ends[-1]), total))
-    return found
+        yield known.ended(int(ends[-1]), total)
 
 
 def _chosen(ends: IntArray, base: FloatArray) -> IntArray:

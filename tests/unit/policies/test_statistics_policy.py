@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -810,3 +811,23 @@ def test_ranges_are_bought_around_the_quantile(kind: NoiseKind) -> None:
     truth = LOW + STEP * np.array([40, 240])
     assert shown.values == pytest.approx(truth, abs=STEP * 8)
     assert (shown.highs - shown.lows <= STEP * 60).all()
+
+
+def test_groups_take_memory_one_after_another() -> None:
+    """Of a group whose numbers were never counted a model tells the covariances of many ends. Would catch those of all
+    groups that are held at once, which of the most that may be asked are gigabytes.
+    """
+    rng, groups, places = np.random.default_rng(3), 100, 70
+    world = World.of(rng.poisson(40, (groups, places, 1)).astype(float), places)
+    by_group = Marginal.of(world.table.shape, {0: None})
+    world.add(rng, None, by_group, 8.0)
+    asked = Asking.of("quantile", Cells(by_group), (AXIS, places, LOW, STEP), (0.25, 0.5))
+    tracemalloc.start()
+    try:
+        found = world.statistics.shown(asked, 0.95, False)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.isfinite(found.values).all()
+    # A third of what the covariances of 64 ends of all groups take.
+    assert peak < groups * 8 * 64**2 / 3
