@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
+from app.bootstrap.noise import SystemNoise
 from tests.api.support import Noise, Service, serving
 
 _events: list[MutableMapping[str, Any]] = []
@@ -43,4 +44,18 @@ def noise() -> Noise:
 def service(tmp_path_factory: pytest.TempPathFactory, noise: Noise) -> Iterator[Service]:
     """A server that the tests of a module share."""
     with serving(tmp_path_factory.mktemp("service"), noise=noise) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A server whose noise is zero, so that what is measured is the truth."""
+    with serving(tmp_path_factory.mktemp("exact"), noise=Noise()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A server with noise of its own."""
+    with serving(tmp_path_factory.mktemp("noisy"), noise=SystemNoise()) as running:
         yield running

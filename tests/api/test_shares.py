@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.bootstrap.noise import SystemNoise
 from app.client import Answer, Curator, Marginal
-from tests.api.support import JSON, Noise, Service, ask, refused, register, serving, unique
+from tests.api.support import JSON, Service, ask, refused, register, unique
 from tests.api.test_statistics import opened, replays
 
 RECORDS = 4000
@@ -51,20 +49,6 @@ SOME: list[tuple[JSON, np.ndarray, np.ndarray]] = [
     # What is asked of says part of it already.
     ({"of": {"sex": "f", "job": "full"}, "where": {"sex": "f"}}, FEMALE, JOB == 2),
 ]
-
-
-@pytest.fixture(scope="module")
-def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A server whose noise is zero, so that what is measured is the truth."""
-    with serving(tmp_path_factory.mktemp("exact"), noise=Noise()) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def noisy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A server with noise of its own."""
-    with serving(tmp_path_factory.mktemp("noisy"), noise=SystemNoise()) as running:
-        yield running
 
 
 def registered(service: Service, **changes: Any) -> str:

@@ -79,20 +79,6 @@ def mean(name: str, kept: np.ndarray = EVERYBODY) -> float:
     return float(UNITS[name] * int(own(name, kept).sum()) / len(own(name, kept)))
 
 
-@pytest.fixture(scope="module")
-def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A server whose noise is zero, so that what is measured is the truth."""
-    with serving(tmp_path_factory.mktemp("exact"), noise=Noise()) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def noisy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A server with noise of its own."""
-    with serving(tmp_path_factory.mktemp("noisy"), noise=SystemNoise()) as running:
-        yield running
-
-
 def registered(service: Service, **changes: Any) -> str:
     name = unique("numbers")
     reply = register(service.admin, {**SPEC, "name": name, **changes}, CSV, "numbers.csv")

@@ -28,7 +28,7 @@ import numpy as np
 
 from app.estimation.tables.dual import Dual
 from app.estimation.tables.posterior import MOST_ROWS, Posterior, incidence
-from app.estimation.tables.residuals import Residuals
+from app.estimation.tables.residuals import Residuals, Unbiased
 from app.estimation.tables.restrictions import Restriction, Values, Weighed, values_on, weighed_on
 from app.measurements.pieces import Combination
 from app.spaces.lazy import lazy
@@ -176,10 +176,7 @@ class LocalFits:
         Raises:
             ValueError: where the total is neither public nor was anything measured, or for another table.
         """
-        self._residuals.check(question.attributes, question.sizes)
-        total = self._residuals.total
-        if not total.estimable:
-            raise ValueError("nothing is known of this table yet")
+        total = self._total(question)
         attributes = question.attributes
         place = self._places.setdefault(attributes, _Place(Restriction(attributes)))
         self._places.move_to_end(attributes)
@@ -229,6 +226,14 @@ class LocalFits:
         answers = math.prod(question.shape) + 1
         return _SYSTEM_BYTES * system**2 + _COLUMN_BYTES * system * answers + _CELL_BYTES * cells * tables
 
+    def _total(self, question: Question) -> Unbiased:
+        """The number of records, for a question of this table."""
+        self._residuals.check(question.attributes, question.sizes)
+        total = self._residuals.total
+        if not total.estimable:
+            raise ValueError("nothing is known of this table yet")
+        return total
+
     def _weight(self, question: Question) -> float:
         """The factor of the strength: sums over three attributes or more are mostly known through marginals of fewer,
         whose noise must not be taken for structure; elsewhere the pull to the base is the larger error.
@@ -241,10 +246,7 @@ class LocalFits:
         Raises:
             ValueError: where the total is neither public nor was anything measured, or for another table.
         """
-        self._residuals.check(question.attributes, question.sizes)
-        total = self._residuals.total
-        if not total.estimable:
-            raise ValueError("nothing is known of this table yet")
+        total = self._total(question)
         cells = question.partitions
         count = max(float(total.values), 1.0)
         counts = np.full((), count)
