@@ -27,10 +27,10 @@ from app.bootstrap import wiring
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.services import sessions as sessions_module
 from app.services.answering import group
-from app.services.datasets import Datasets
 from app.services.errors import Unavailable
 from app.spaces.queries.linear import CompiledProduct
 from app.storage.private_data import ElementsData
+from app.storage.private_store import VaultStore
 from app.storage.store import SqlTransaction
 from tests.integration.servers import Caller, launching
 from tests.integration.world import HIT, SHAPE, World, distinct_queries, ledger_of, make_world, query, sessions_of, wait
@@ -191,7 +191,7 @@ def test_a_round_that_is_given_up(world: World, watch: Watch, monkeypatch: pytes
 
 def test_openings_and_registrations(world: World, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a time that is taken when a file has been read, or a fact of the data has been measured."""
-    monkeypatch.setattr(Datasets, "_read", watch.looking(Datasets._read))
+    monkeypatch.setattr(VaultStore, "read_upload", watch.looking(VaultStore.read_upload))
     monkeypatch.setattr(sessions_module, "measure", watch.looking(sessions_module.measure))
     watch.looks = 100
     assert world.register("d", records_public=False)["created_at"] == moment(100)
