@@ -24,7 +24,7 @@ from benchmarks.answering import processor_seconds
 from benchmarks.harness import ADMIN_KEY, curator, report
 from benchmarks.replay import SIDE, SPEC, questions
 
-ROOT, ROUNDS, BATCH = Path(__file__).parents[1], 5, 100
+ROOT, ROUNDS, BATCH = Path(__file__).parents[1], 3, 100
 GRAPH: dict[str, Any] = {
     "name": "g",
     "kind": "graph",
@@ -84,7 +84,7 @@ PARTS: dict[str, tuple[str, dict[str, Any], Any, int, int]] = {
         300,
         BATCH,
     ),
-    "evidence, marginals and any": ("t", {"mechanism": {"construction": "evidence"}, "epsilon": 100}, groups, 60, 1),
+    "evidence, marginals and any": ("t", {"mechanism": {"construction": "evidence"}, "epsilon": 100}, groups, 30, 1),
     "graph, cuts": ("g", {"epsilon": 100, "max_queries": 1000}, cuts, 200, 1),
 }
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Literal
 
 from numpy.linalg import LinAlgError
@@ -66,8 +65,7 @@ class Malformed(Exception):
     """A stranger's document does not have the form that it should have."""
 
 
-@contextmanager
-def taking_apart(*stated: type[Exception]) -> Iterator[None]:
+class taking_apart(AbstractContextManager[None, None]):  # noqa: N801 - it is used as a function is
     """Around what takes a stranger's document apart, and computes nothing: there, and nowhere else, an error of a type
     or a key is the document's.
 
@@ -77,10 +75,11 @@ def taking_apart(*stated: type[Exception]) -> Iterator[None]:
     Raises:
         Malformed: in the place of such errors.
     """
-    kinds = stated or _MALFORMED
-    try:
-        yield
-    except LinAlgError:  # a ValueError, and of no document
-        raise
-    except kinds as error:
-        raise Malformed(str(error)) from error
+
+    def __init__(self, *stated: type[Exception]) -> None:
+        self._kinds = stated or _MALFORMED
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # LinAlgError is a ValueError, and of no document.
+        if isinstance(error, self._kinds) and not isinstance(error, LinAlgError):
+            raise Malformed(str(error)) from error

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import StrictStr
 
 from app.spaces.errors import InvalidQuery
-from app.spaces.queries.forms import Along, Combinations, Form, Integers, Typed, Whole, ascending, said
+from app.spaces.queries.forms import Along, Combinations, Form, Integers, Whole, ascending, kind_of, said
 from app.spaces.queries.linear import (
     CompiledDense,
     CompiledLocal,
@@ -292,7 +292,7 @@ def read(space: Space, form: Mapping[str, Any], blobs: Blobs = MappingProxyType(
     Raises:
         InvalidQuery: when it is none of this space.
     """
-    match Typed.read(form).type:
+    match kind_of(form):
         case "zero":
             return CompiledZero(space.shape)
         case _ if space.extent == "unbounded":

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictInt, StrictStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictInt, ValidationError
 
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import read_integers
@@ -41,10 +41,16 @@ class Form(BaseModel):
             raise InvalidQuery("not a canonical query") from None
 
 
-class Typed(Form):
-    """Any form."""
+def kind_of(form: Any) -> str:
+    """The type that any JSON says it is a form of.
 
-    type: StrictStr
+    Raises:
+        InvalidQuery: when it says none.
+    """
+    kind = form.get("type") if isinstance(form, Mapping) else None
+    if not isinstance(kind, str):
+        raise InvalidQuery("not a canonical query")
+    return kind
 
 
 class Along(Form):

@@ -18,7 +18,7 @@ from app.spaces.queries.cells import DenseQuery, SparseQuery
 from app.spaces.queries.cut import CutQuery, RankOneQuery
 from app.spaces.queries.degrees import DegreesQuery
 from app.spaces.queries.elements import ElementsQuery
-from app.spaces.queries.forms import Typed
+from app.spaces.queries.forms import kind_of
 from app.spaces.queries.hierarchy import HierarchyQuery
 from app.spaces.queries.marginal import MarginalQuery
 from app.spaces.queries.predicate import PredicateQuery, ProductQuery
@@ -84,7 +84,7 @@ def from_canonical(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query
     Raises:
         InvalidQuery: when it is not.
     """
-    kind = _KINDS.get(Typed.read(form).type, Request)
+    kind = _KINDS.get(kind_of(form), Request)
     query = kind.read(space, form) or canonical.read(space, form, blobs)
     if query.canonical != form:
         raise InvalidQuery("not the canonical form of what it says")
