@@ -66,7 +66,7 @@ fuzz: setup ## property tests, and uploads and bodies hurt at random, on new exa
 		$(PYTEST) -m hypothesis --hypothesis-profile=random $(PYTEST_ARGS); done
 
 # Modules of benchmarks/ that measure; the others are what these share.
-BENCHMARKS ?= $(filter-out __init__ harness noop document releases_% applications_%,$(basename $(notdir $(wildcard benchmarks/*.py))))
+BENCHMARKS ?= $(filter-out __init__ harness noop document beside releases_% applications_%,$(basename $(notdir $(wildcard benchmarks/*.py))))
 
 bench: setup ## the benchmarks: each prints a table and writes JSON, docs/ shows them; BENCHMARKS=name narrows them
 	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
