@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import iterative, parse_mechanism
 from app.curator.dataset import Bought
 from app.curator.errors import PlanInfeasible
 from app.privacy.noise import DiscreteLaplace
@@ -210,7 +210,7 @@ def noisy_sums(analyst: Analyst, data: Private, epsilon: float, rng: np.random.G
 
 def with_norm(data: Private, mechanism: dict[str, Any]) -> Private:
     """The data set with the norm that the mechanism would buy, exact and public, as JT12 takes it to be."""
-    asked = Mechanism(**mechanism)
+    asked = iterative(parse_mechanism(mechanism))
     fact, ball = asked.fact(data.public.space), asked.ball(data.public.space)
     if fact in (None, "mass") or ball is None:
         return data

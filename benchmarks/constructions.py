@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from app.constructions.base import Construction, MeasuredQuery, PublicFacts
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import iterative, parse_mechanism
 from app.constructions.registry import construct
 from app.declarations.spec import parse_spec
 from app.spaces.factory import space_of
@@ -147,7 +147,7 @@ def measure(case: Case) -> list[Any]:
     rng = np.random.default_rng(0)
     space = case.space()
     construction: Construction = construct(
-        Mechanism(**case.mechanism), space, PublicFacts(mass=MASS), MASS / 100, 10**6
+        iterative(parse_mechanism(case.mechanism)), space, PublicFacts(mass=MASS), MASS / 100, 10**6
     )
     state = construction.start()
 

@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from app.constructions.base import PublicFacts
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import FkMechanism
 from app.constructions.registry import construct
 from app.declarations.spec import parse_spec
 from app.geometry.norms import FloatArray
@@ -376,7 +376,7 @@ def stalls() -> None:
             }
             space = space_of(parse_spec({**declared, "budget": BUDGET}))
             array: FloatArray = np.random.default_rng(3).random((side, side))
-            construction = construct(Mechanism(construction="fk"), space, PublicFacts(1e6), 1.0, 10)
+            construction = construct(FkMechanism(construction="fk"), space, PublicFacts(1e6), 1.0, 10)
             state = construction.start()
             state.tensor.array = array
             written, read = [], []

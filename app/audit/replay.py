@@ -41,6 +41,7 @@ from threadpoolctl import threadpool_limits
 
 from app.audit import records
 from app.audit.findings import Malformed, Undecided, Unfollowed, taking_apart
+from app.constructions.mechanism import Iterative
 from app.curator.mechanisms.contract import ContractMechanism
 from app.curator.mechanisms.evidence import Evidence
 from app.curator.mechanisms.planned import PlannedMechanism
@@ -311,7 +312,8 @@ class Replaying:
         if space.extent == "unbounded":
             self.keeps = _ELEMENTS_FACTOR
             return
-        self.keeps = _KEPT_FACTOR if opening.request.mechanism.step == "refit" else 0
+        mechanism = opening.request.mechanism
+        self.keeps = _KEPT_FACTOR if isinstance(mechanism, Iterative) and mechanism.step == "refit" else 0
         if self.work + _DENSE_BYTES * space.cells <= self.memory_limit:
             self.longest = max(self.longest, records.weights_length(4 * space.cells))
 

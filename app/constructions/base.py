@@ -6,7 +6,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from app.spaces.tensor import FloatArray
 #: better and have no bound: an adversary can make them need more updates than any that is known.
 Step = Literal["projection", "paper", "full", "refit"]
 #: The steps that keep the update bound.
-BOUNDED_STEPS: tuple[Step, ...] = ("projection", "paper")
+BoundedStep = Literal["projection", "paper"]
+BOUNDED_STEPS: tuple[Step, ...] = get_args(BoundedStep)
 #: Bytes that answers and updates use whatever the universe: the parts in which arrays are worked on.
 PARTS_BYTES = 4 << 20
 #: An update stops this fraction of the mass short of the simplex' boundary, from where no step returns.

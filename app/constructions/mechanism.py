@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
 
-from app.constructions.base import BOUNDED_STEPS, Step
+from app.constructions.base import BOUNDED_STEPS, BoundedStep, Step
 from app.declarations.models import Model, Whole
 from app.geometry.norms import Family, Norm, Side, auto_exponent
 from app.spaces.space import Space
 from app.spaces.workload_request import WorkloadRequest
 
-Construction = Literal["mw", "fk", "md", "smw", "median"]
-#: Mechanisms without a construction: each question is measured on its own, with this noise.
+#: Noise of questions that are measured on their own.
 DirectNoise = Literal["laplace", "gaussian"]
-#: Those that answer a table's questions from everything that was measured of it: ``histogram`` measures the whole table
-#: at the opening, ``auto`` is whatever serves best, and ``workload`` is a release.
-FromEvidence = Literal["evidence", "histogram", "auto", "workload"]
 #: How a workload that is known in advance is released; ``auto`` is whichever is expected to err least.
 Method = Literal[
     "histogram",
@@ -57,53 +54,112 @@ class ReleaseOptions(Model):
 
 
 class Mechanism(Model):
-    """The construction of a session with its parameters."""
+    """How the questions of a session are answered; each kind is a model with the fields that belong to it."""
 
-    #: The fields that belong to one construction only, and those of them that it cannot do without.
-    own: ClassVar[dict[str, tuple[str, ...]]] = {
-        "md": ("potential", "p", "axis", "ball_p", "zeta"),
-        "smw": ("sparsity",),
-        "median": ("sampled", "weights"),
-        "workload": ("method", "workload", "options", "rows"),
-    }
-    needed: ClassVar[dict[str, tuple[str, ...]]] = {
-        "md": ("potential",),
-        "smw": ("sparsity",),
-        "workload": ("method", "workload", "options"),
-    }
+    construction: str
 
-    construction: Construction | DirectNoise | FromEvidence
-    step: Step = "projection"
-    potential: PotentialName | None = Field(default=None, description="md: the geometry it steps in")
-    p: float | Literal["auto"] | None = Field(
-        default=None, description="md: exponent of the potential's norm, in (1, 2]; auto (the default) is near 1"
+    @property
+    def from_evidence(self) -> bool:
+        """Whether questions are answered from everything that was measured."""
+        return False
+
+
+class DirectMechanism(Mechanism):
+    """Each question is measured on its own, with noise of this law."""
+
+    construction: DirectNoise
+
+
+class FromEvidenceMechanism(Mechanism):
+    """Questions are answered from everything that was measured.
+
+    A ``histogram`` measures the whole table at the opening; ``auto`` is whatever serves best.
+    """
+
+    construction: Literal["evidence", "histogram", "auto"]
+
+    @property
+    def from_evidence(self) -> bool:
+        return self.construction != "auto"
+
+
+class WorkloadMechanism(Mechanism):
+    """A release: all questions are known in advance."""
+
+    construction: Literal["workload"]
+    method: Method = Field(description="how it is released")
+    workload: WorkloadRequest = Field(description="what is asked")
+    options: ReleaseOptions = Field(description="what belongs to some methods alone")
+    rows: dict[str, Any] | None = Field(
+        default=None, description="the rows that were found best for it; empty where cells are measured"
     )
-    axis: Side | None = Field(default=None, description="md with potential group: whose Euclidean norms are taken")
+
+    @property
+    def from_evidence(self) -> bool:
+        return True
+
+
+class Iterative(Mechanism):
+    """A construction keeps a hypothesis, and learns from hits. Here that is a mass spread over cells or elements."""
+
+    step: Step = "projection"
+
+    @property
+    def entropic(self) -> bool:
+        """Whether the hypothesis is a mass spread over cells or elements."""
+        return True
+
+    @property
+    def unbounded(self) -> str | None:
+        """Why no number of updates can be promised, whatever is known of the data; None where one can."""
+        return None if self.step in BOUNDED_STEPS else f"step {self.step} has no bound on the number of updates"
+
+    def norm(self, space: Space) -> Norm | None:
+        """The norm of the potential on this space; None where there is none, as for the entropy."""
+        return None
+
+    def ball(self, space: Space) -> Norm | None:
+        """The norm that bounds the hypothesis; None where none does."""
+        return None
+
+    def fact(self, space: Space) -> str | None:
+        """The name of the fact about the data that a session cannot start without, or None."""
+        return "mass"
+
+
+class MwMechanism(Iterative):
+    """Multiplicative weights."""
+
+    construction: Literal["mw"]
+
+
+class FkMechanism(Iterative):
+    """Frieze/Kannan: a sum of cut matrices."""
+
+    construction: Literal["fk"]
+
+    @property
+    def entropic(self) -> bool:
+        return False
+
+    def fact(self, space: Space) -> str | None:
+        return None
+
+
+class MdMechanism(Iterative):
+    """Mirror descent in the geometry of a potential."""
+
+    construction: Literal["md"]
+    potential: PotentialName = Field(description="the geometry it steps in")
+    p: float | Literal["auto"] | None = Field(
+        default=None, description="exponent of the potential's norm, in (1, 2]; auto (the default) is near 1"
+    )
+    axis: Side | None = Field(default=None, description="with potential group: whose Euclidean norms are taken")
     ball_p: float | Literal["auto", "none"] | None = Field(
-        default=None,
-        description="md: exponent of the norm, bought where it is not public, that bounds the hypothesis",
+        default=None, description="exponent of the norm, bought where it is not public, that bounds the hypothesis"
     )
     zeta: float | None = Field(
-        default=None, gt=0, description="md: promised bound on the queries' dual norm; larger queries are refused"
-    )
-
-    sparsity: Whole | None = Field(
-        default=None, ge=1, le=1_000_000, description="smw: the most elements that a query may weigh"
-    )
-    sampled: bool | None = Field(
-        default=None,
-        strict=True,
-        description="median: a sample of the data sets that the answers allow, with no bound on updates, for "
-        "universes too large to keep the set of all of them",
-    )
-    weights: Literal["nonnegative", "signed"] | None = Field(
-        default=None, description="median: signed (the default), or the promise of queries without negative weights"
-    )
-    method: Method | None = Field(default=None, description="workload: how it is released")
-    workload: WorkloadRequest | None = Field(default=None, description="workload: what is asked")
-    options: ReleaseOptions | None = Field(default=None, description="workload: what belongs to some methods alone")
-    rows: dict[str, Any] | None = Field(
-        default=None, description="workload: the rows that were found best for it; empty where cells are measured"
+        default=None, gt=0, description="promised bound on the queries' dual norm; larger queries are refused"
     )
 
     @field_validator("p", "ball_p", "zeta", mode="before")
@@ -129,67 +185,20 @@ class Mechanism(Model):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        for construction, fields in self.own.items():
-            for name in fields:
-                if getattr(self, name) is not None and self.construction != construction:
-                    raise ValueError(f"{name} belongs to {construction}")
-        for construction, fields in self.needed.items():
-            for name in fields:
-                if getattr(self, name) is None and self.construction == construction:
-                    raise ValueError(f"{construction} needs {name}")
-        if self.potential == "entropy" and (self.p is not None or self.ball_p is not None):
+        if self.entropic and (self.p is not None or self.ball_p is not None):
             raise ValueError("the entropy has no p and no ball_p: its hypothesis has the data's mass")
-        if self.construction in ("smw", "median") and self.step not in BOUNDED_STEPS:
-            raise ValueError(f"step {self.step} belongs to mw, fk and md")
         if (self.potential == "group") != (self.axis is not None):
             raise ValueError("axis (rows or columns) goes with potential group, and group needs it")
         return self
 
-    @model_validator(mode="after")
-    def _steps(self) -> Self:
-        if not self._constructs and "step" in self.model_fields_set:
-            raise ValueError(f"step belongs to constructions: {self.construction} keeps no hypothesis")
-        return self
-
-    @model_serializer(mode="wrap")
-    def _without_steps(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        document: dict[str, Any] = handler(self)
-        if not self._constructs:
-            del document["step"]
-        return document
-
-    @property
-    def _constructs(self) -> bool:
-        """Whether a construction keeps a hypothesis."""
-        return self.direct is None and self.construction not in get_args(FromEvidence)
-
-    @property
-    def from_evidence(self) -> bool:
-        """Whether questions are answered from everything that was measured."""
-        return self.construction in ("evidence", "histogram", "workload")
-
-    @property
-    def direct(self) -> DirectNoise | None:
-        """The noise with which each question is measured on its own; None where a construction keeps a hypothesis."""
-        return self.construction if self.construction in ("laplace", "gaussian") else None
-
     @property
     def entropic(self) -> bool:
-        """Whether the hypothesis is a mass spread over cells or elements."""
-        return self.construction in ("mw", "smw", "median") or self.potential == "entropy"
-
-    @property
-    def unbounded(self) -> str | None:
-        """Why no number of updates can be promised, whatever is known of the data; None where one can."""
-        if self.step not in BOUNDED_STEPS:
-            return f"step {self.step} has no bound on the number of updates"
-        return "a sample of the median mechanism has no bound on the number of updates" if self.sampled else None
+        return self.potential == "entropy"
 
     def norm(self, space: Space) -> Norm | None:
-        """The norm of md's potential on this space; None for the entropy and other constructions."""
-        if self.potential in (None, "entropy"):
+        if self.potential == "entropy":
             return None
-        family: Family = self.potential  # type: ignore[assignment]
+        family: Family = self.potential
         if isinstance(self.p, float):
             return Norm(family, self.p, self.axis)
         counts = {
@@ -200,7 +209,7 @@ class Mechanism(Model):
         return Norm(family, auto_exponent(counts[family]), self.axis)
 
     def ball(self, space: Space) -> Norm | None:
-        """The norm that bounds the hypothesis of md: of exponent ``ball_p``, by default the potential's own."""
+        """The norm of exponent ``ball_p``, by default the potential's own."""
         norm = self.norm(space)
         if norm is None or self.ball_p == "none":
             return None
@@ -218,3 +227,66 @@ class Mechanism(Model):
         if ball is None or (self.ball_p is None and self.step != "paper"):
             return None
         return ball.name
+
+
+class SmwMechanism(Iterative):
+    """Sparse multiplicative weights over the elements of a multiset."""
+
+    construction: Literal["smw"]
+    step: BoundedStep = "projection"
+    sparsity: Whole = Field(ge=1, le=1_000_000, description="the most elements that a query may weigh")
+
+
+class MedianMechanism(Iterative):
+    """The median mechanism."""
+
+    construction: Literal["median"]
+    step: BoundedStep = "projection"
+    sampled: bool | None = Field(
+        default=None,
+        strict=True,
+        description="a sample of the data sets that the answers allow, with no bound on updates, for universes too "
+        "large to keep the set of all of them",
+    )
+    weights: Literal["nonnegative", "signed"] | None = Field(
+        default=None, description="signed (the default), or the promise of queries without negative weights"
+    )
+
+    @property
+    def unbounded(self) -> str | None:
+        return "a sample of the median mechanism has no bound on the number of updates" if self.sampled else None
+
+
+#: A mechanism by what its ``construction`` names.
+AnyMechanism = Annotated[
+    MwMechanism
+    | FkMechanism
+    | MdMechanism
+    | SmwMechanism
+    | MedianMechanism
+    | DirectMechanism
+    | FromEvidenceMechanism
+    | WorkloadMechanism,
+    Field(discriminator="construction"),
+]
+_ADAPTER: TypeAdapter[AnyMechanism] = TypeAdapter(AnyMechanism)
+
+
+def parse_mechanism(words: Mapping[str, Any]) -> AnyMechanism:
+    """The mechanism that parsed JSON states.
+
+    Raises:
+        pydantic.ValidationError: when it states none.
+    """
+    return _ADAPTER.validate_python(words)
+
+
+def iterative(mechanism: Mechanism) -> Iterative:
+    """A mechanism that is known to keep a hypothesis.
+
+    Raises:
+        TypeError: when it keeps none.
+    """
+    if not isinstance(mechanism, Iterative):
+        raise TypeError(f"{mechanism.construction} keeps no hypothesis")
+    return mechanism

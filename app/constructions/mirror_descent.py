@@ -21,7 +21,7 @@ from app.constructions.base import (
     target_of,
 )
 from app.constructions.dumps import Dump
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import MdMechanism
 from app.constructions.mirror.form import Form
 from app.constructions.mirror.group import GroupForm
 from app.constructions.mirror.power import PowerForm
@@ -220,7 +220,7 @@ def norm_bound(space: Space, facts: PublicFacts, norm: Norm) -> float | None:
 
 
 def mirror_descent(
-    mechanism: Mechanism, space: Space, facts: PublicFacts, progress: float, norm: Norm
+    mechanism: MdMechanism, space: Space, facts: PublicFacts, progress: float, norm: Norm
 ) -> MirrorDescent:
     """Mirror descent in the geometry of a norm."""
     form: Form

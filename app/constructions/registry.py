@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from app.constructions.base import Construction, PublicFacts
 from app.constructions.frieze_kannan import FriezeKannan
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import (
+    FkMechanism,
+    Iterative,
+    MdMechanism,
+    MedianMechanism,
+    MwMechanism,
+    SmwMechanism,
+)
 from app.constructions.median import Median, SampledMedian
 from app.constructions.mirror_descent import exact_norm, mirror_descent
 from app.constructions.multiplicative_weights import MultiplicativeWeights
@@ -13,7 +20,7 @@ from app.declarations.errors import InvalidRequest
 from app.spaces.space import Space
 
 
-def unfit(mechanism: Mechanism, space: Space) -> str | None:
+def unfit(mechanism: Iterative, space: Space) -> str | None:
     """Why a mechanism cannot serve data of this space, and what would; None where it can."""
     name = mechanism.construction
     if name == "smw":
@@ -33,14 +40,13 @@ def unfit(mechanism: Mechanism, space: Space) -> str | None:
         return (
             f"{name} spreads a mass over cells, and these entries may be negative: use fk, or md with another potential"
         )
-    if mechanism.potential in ("group", "schatten") and len(space.shape) != 2:
-        return (
-            f"potential {mechanism.potential} is one of matrices; this {space.kind} has {len(space.shape)} axes: use lp"
-        )
+    norm = mechanism.norm(space)
+    if norm is not None and norm.family != "lp" and len(space.shape) != 2:
+        return f"potential {norm.family} is one of matrices; this {space.kind} has {len(space.shape)} axes: use lp"
     return None
 
 
-def missing(mechanism: Mechanism, space: Space, facts: PublicFacts) -> str | None:
+def missing(mechanism: Iterative, space: Space, facts: PublicFacts) -> str | None:
     """The name of the fact that must be bought before a session of this mechanism can start, or None."""
     fact = mechanism.fact(space)
     if fact is None or facts.known(fact):
@@ -49,7 +55,7 @@ def missing(mechanism: Mechanism, space: Space, facts: PublicFacts) -> str | Non
     return None if ball is not None and exact_norm(space, facts, ball) is not None else fact
 
 
-def construct(mechanism: Mechanism, space: Space, facts: PublicFacts, progress: float, queries: int) -> Construction:
+def construct(mechanism: Iterative, space: Space, facts: PublicFacts, progress: float, queries: int) -> Construction:
     """The mechanism's construction over a space, making progress by at least ``progress`` counts an update.
 
     ``queries`` is the most queries that will be asked of it.
@@ -60,26 +66,24 @@ def construct(mechanism: Mechanism, space: Space, facts: PublicFacts, progress: 
     reason = unfit(mechanism, space)
     if reason is not None:
         raise InvalidRequest(f"mechanism.construction: {reason}")
-    match mechanism.construction:
-        case "mw":
+    match mechanism:
+        case MwMechanism():
             return MultiplicativeWeights(space, facts, mechanism.step, progress)
-        case "fk":
+        case FkMechanism():
             return FriezeKannan(space, facts, mechanism.step, progress)
-        case "md":
+        case MdMechanism():
             norm = mechanism.norm(space)
             if norm is None:
                 return MultiplicativeWeights(
                     space, facts, mechanism.step, progress, class_rate=False, zeta=mechanism.zeta
                 )
             return mirror_descent(mechanism, space, facts, progress, norm)
-        case "smw":
-            assert mechanism.sparsity is not None
+        case SmwMechanism():
             return SparseWeights(space, facts, mechanism.step, progress, mechanism.sparsity)
-        case "median":
+        case MedianMechanism():
             kind = SampledMedian if mechanism.sampled else Median
             return kind(space, facts, mechanism.step, progress, queries, signed=mechanism.weights != "nonnegative")
-        case _:
-            raise InvalidRequest(f"mechanism.construction: {mechanism.construction} keeps no hypothesis")
+    raise TypeError(f"no construction is known of {mechanism.construction}")
 
 
 def approximate(size: int) -> str:

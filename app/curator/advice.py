@@ -13,6 +13,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from app.bisection import least_factor, least_integer
+from app.constructions.mechanism import MedianMechanism, MwMechanism
 from app.curator.calibration import Calibrator
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
@@ -94,11 +95,10 @@ def _too_large(dataset: PublicDataset, request: SessionRequest, found: Infeasibl
 def _instead(dataset: PublicDataset, request: SessionRequest) -> str:
     """Other mechanisms that hold a hypothesis where this one cannot."""
     updates = request.max_updates or 1
-    for words, name in (
-        ({"construction": "median", "sampled": True}, "the sampled form"),
-        ({"construction": "mw"}, "mw"),
+    for mechanism, name in (
+        (MedianMechanism(construction="median", sampled=True), "the sampled form"),
+        (MwMechanism(construction="mw"), "mw"),
     ):
-        mechanism = request.mechanism.model_validate(words)
         if _works((dataset, request.model_copy(update={"mechanism": mechanism, "max_updates": updates}))):
             return f"; or use {name}" + ("" if request.max_updates else " with max_updates")
     return ""

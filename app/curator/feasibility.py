@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from app.constructions.mechanism import DirectMechanism, FromEvidenceMechanism, WorkloadMechanism
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.plan import Offer, SessionPlan, settle
@@ -44,13 +45,13 @@ def possible_plan(dataset: PublicDataset, request: SessionRequest) -> SessionPla
 
 def _planner(dataset: PublicDataset, request: SessionRequest) -> Planner:
     mechanism = request.mechanism
-    if mechanism.direct is not None:
+    if isinstance(mechanism, DirectMechanism):
         return direct
-    if mechanism.workload is not None:
+    if isinstance(mechanism, WorkloadMechanism):
         if not mechanism.workload.whole:
             return workload
         return power if mechanism.method == "iterative_construction" else cells
-    if mechanism.from_evidence:
+    if isinstance(mechanism, FromEvidenceMechanism):
         if dataset.space.kind in GRAPHS:
             return graph
         return contract if request.contract else table

@@ -93,7 +93,7 @@ class Opening:
         """The construction that keeps the session's hypothesis."""
         plan, prior = self.plan, self.prior
         assert isinstance(plan, Plan)
-        return construct(self.request.mechanism, prior.space, prior.facts, plan.progress, plan.max_queries)
+        return construct(self.request.iterative, prior.space, prior.facts, plan.progress, plan.max_queries)
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
@@ -267,7 +267,7 @@ class Header:
         if self.plan.update_bound is not None or self.plan.progress is None:
             return "bound"
         dataset = _shared(orjson.dumps(self.document["dataset"]))
-        mechanism = SessionRequest.from_document(self.document["mechanism"], dataset.spec.name).mechanism
+        mechanism = SessionRequest.from_document(self.document["mechanism"], dataset.spec.name).iterative
         queries = self.document["plan"]["max_queries"]
         return worst_case(dataset, mechanism, self.plan.progress, queries)[1]
 

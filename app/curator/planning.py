@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.constructions.mechanism import DirectNoise
+from app.constructions.mechanism import DirectNoise, FromEvidenceMechanism, WorkloadMechanism
 from app.curator.advice import refusal
 from app.curator.dataset import PublicDataset
 from app.curator.feasibility import find_plan, possible_plan
@@ -20,7 +20,7 @@ def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequ
     Raises:
         InvalidRequest: when what is asked for belongs to another mechanism, or the number of queries must be said.
     """
-    if request.mechanism.workload is not None:
+    if isinstance(request.mechanism, WorkloadMechanism):
         why = None
         if request.mechanism.method == "auto":
             request, why = chosen_method(dataset, request)
@@ -46,7 +46,7 @@ def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequ
 def planning_bytes(dataset: PublicDataset, request: SessionRequest) -> int:
     """The most bytes that planning a session takes, told by the declaration alone before anything is made."""
     mechanism = request.mechanism
-    looks = mechanism.from_evidence or mechanism.workload is not None or mechanism.construction == "auto"
+    looks = isinstance(mechanism, FromEvidenceMechanism | WorkloadMechanism)
     return values_bytes(dataset.space) if looks else 0
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from app.bisection import least_factor
 from app.constructions.base import BOUNDED_STEPS, PublicFacts
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import Iterative
 from app.constructions.registry import construct, missing
 from app.curator.dataset import PublicDataset
 from app.curator.plan import BoundStatus, Plan
@@ -18,7 +18,7 @@ MOST_UPDATES = 10**7
 
 
 def worst_case(
-    dataset: PublicDataset, mechanism: Mechanism, progress: float, queries: int
+    dataset: PublicDataset, mechanism: Iterative, progress: float, queries: int
 ) -> tuple[int | None, BoundStatus]:
     """The most updates there can be when each is made at a true gap above ``progress`` counts; or why none is known."""
     if mechanism.unbounded is not None or progress <= 0:
@@ -34,7 +34,7 @@ def step_size(dataset: PublicDataset, request: SessionRequest, progress: float) 
 
     None where there are no such steps, and where it depends on a fact that the session has yet to buy.
     """
-    mechanism, facts = request.mechanism, dataset.facts
+    mechanism, facts = request.iterative, dataset.facts
     if mechanism.step not in BOUNDED_STEPS or missing(mechanism, dataset.space, facts):
         return None
     return construct(mechanism, dataset.space, facts, progress, request.max_queries).step_size(progress)
@@ -51,12 +51,12 @@ def certain_error(dataset: PublicDataset, request: SessionRequest, plan: Plan) -
     """
     if plan.guaranteed:
         return plan.error_bound
-    if request.mechanism.unbounded is not None:
+    if request.iterative.unbounded is not None:
         return None
     facts = _largest_mass(dataset)
 
     def lasts(progress: float) -> bool:
-        construction = construct(request.mechanism, dataset.space, facts, progress, request.max_queries)
+        construction = construct(request.iterative, dataset.space, facts, progress, request.max_queries)
         bound = construction.bound(progress)
         return bound is not None and math.floor(bound) <= plan.max_updates
 

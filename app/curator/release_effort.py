@@ -59,7 +59,7 @@ def amounts(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPlan)
 
 
 def _of_graphs(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPlan) -> dict[str, float]:
-    mechanism, edges = request.mechanism, Edges.of(dataset.space)
+    mechanism, edges = request.workload, Edges.of(dataset.space)
     rows, columns = edges.shape
     if mechanism.method == "iterative_construction":
         rounds = plan.max_updates / (STEPS + 1)
@@ -71,7 +71,7 @@ def _of_graphs(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPl
         }
     if mechanism.method != "synthetic_graph":
         return {"cell of a graph": edges.cells}
-    if mechanism.options is not None and mechanism.options.geometry == "cut_norm":
+    if mechanism.options.geometry == "cut_norm":
         return {"cell of the nearest graph": rows * columns}
     # All singular values of a small matrix, the largest ones of others.
     side = min(rows, columns)
@@ -79,7 +79,7 @@ def _of_graphs(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPl
 
 
 def _of_tables(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPlan) -> dict[str, float]:
-    mechanism, workload = request.mechanism, plan.workload
+    mechanism, workload = request.workload, plan.workload
     assert not isinstance(workload, Cuts)
     questions, apart = workload.questions, workload.marginal_of
     cells = math.prod(apart.shape)
@@ -99,7 +99,7 @@ def _of_tables(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPl
         return found | {"projected cell": work}
     if mechanism.method != "synthetic_table":
         return found
-    records = (mechanism.options.records if mechanism.options is not None else None) or dataset.records or 0
+    records = mechanism.options.records or dataset.records or 0
     found["record"] = float(records) * len(apart.shape)
     if isinstance(workload, Marginals) and workload.even and cells <= MOST_CELLS:
         return found | {"fitted cell": work}

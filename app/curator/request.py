@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from app.constructions.mechanism import DirectNoise, FromEvidence, Mechanism
+from app.constructions.mechanism import (
+    AnyMechanism,
+    DirectNoise,
+    FromEvidenceMechanism,
+    Iterative,
+    WorkloadMechanism,
+    iterative,
+)
 from app.declarations.errors import InvalidRequest
 from app.declarations.explaining import explain
 from app.declarations.models import Model, Whole
+from app.spaces.queries.request import LEAST_CONFIDENCE
 
 #: The most queries that can be declared.
 MOST_QUERIES = 10**9
@@ -25,8 +33,9 @@ class SessionRequest(Model):
     """A session: data set, mechanism, share of the budget, and the promise asked for."""
 
     dataset: str = Field(min_length=1, max_length=64)
-    mechanism: Mechanism = Field(
-        default_factory=lambda: Mechanism(construction="auto"), description="left out: what serves best is chosen"
+    mechanism: AnyMechanism = Field(
+        default_factory=lambda: FromEvidenceMechanism(construction="auto"),
+        description="left out: what serves best is chosen",
     )
     epsilon: Decimal = Field(gt=0, le=1000, max_digits=30, description="share of the data set's epsilon")
     max_queries: Whole = Field(
@@ -39,7 +48,7 @@ class SessionRequest(Model):
     within: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="evidence: half the width of every interval, in counts"
     )
-    confidence: float = Field(default=0.95, gt=0, lt=1, description="evidence: of every interval")
+    confidence: float = Field(default=0.95, ge=LEAST_CONFIDENCE, lt=1, description="evidence: of every interval")
     start: Literal["evidence", "nothing"] = Field(
         default="evidence", description="evidence: from all that was measured of the data set, or from nothing"
     )
@@ -58,7 +67,7 @@ class SessionRequest(Model):
     def _agree(self) -> Self:
         if self.release == "race" and self.calibration != "rdp":
             raise ValueError("a race is calibrated by rdp")
-        evidence = self.mechanism.construction in get_args(FromEvidence)
+        evidence = isinstance(self.mechanism, FromEvidenceMechanism | WorkloadMechanism)
         if not evidence:
             for name in _EVIDENCE:
                 if name in self.model_fields_set:
@@ -93,7 +102,28 @@ class SessionRequest(Model):
     @property
     def may_be_pure(self) -> bool:
         """Whether the plan may depend on whether a session of pure noise may take all that is left of the budget."""
-        return not self.contract and self.mechanism.construction in ("laplace", *get_args(FromEvidence))
+        pure = isinstance(self.mechanism, FromEvidenceMechanism | WorkloadMechanism)
+        return not self.contract and (pure or self.mechanism.construction == "laplace")
+
+    @property
+    def iterative(self) -> Iterative:
+        """The mechanism of a session whose hypothesis a construction keeps.
+
+        Raises:
+            TypeError: of another session.
+        """
+        return iterative(self.mechanism)
+
+    @property
+    def workload(self) -> WorkloadMechanism:
+        """The mechanism of a release.
+
+        Raises:
+            TypeError: of another session.
+        """
+        if not isinstance(self.mechanism, WorkloadMechanism):
+            raise TypeError(f"{self.mechanism.construction} is no release")
+        return self.mechanism
 
     def document(self) -> dict[str, Any]:
         """The mechanism with everything that fixes the session, as the transcript's header keeps it; that a session is
@@ -110,7 +140,7 @@ class SessionRequest(Model):
             "release": self.release,
         }
 
-    def with_mechanism(self, construction: DirectNoise | FromEvidence) -> SessionRequest:
+    def with_mechanism(self, construction: DirectNoise | Literal["evidence", "histogram"]) -> SessionRequest:
         """The same request of a mechanism without parameters.
 
         Raises:
@@ -152,6 +182,6 @@ def parse_session(asked: Any) -> SessionRequest:
         InvalidRequest: as :func:`parse_request`, and of a workload.
     """
     request = parse_request(asked)
-    if request.mechanism.workload is not None:
+    if isinstance(request.mechanism, WorkloadMechanism):
         raise InvalidRequest("mechanism: a workload is released: send it to /v1/releases")
     return request

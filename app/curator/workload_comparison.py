@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from app.constructions.mechanism import Mechanism, Method
+from app.constructions.mechanism import Method, parse_mechanism
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.feasibility import find_plan, possible_plan
@@ -121,9 +121,7 @@ def ways_of(dataset: PublicDataset, request: SessionRequest, *, interactive: boo
     Raises:
         InvalidRequest: when the data set has no such workload.
     """
-    asked = request.mechanism.workload
-    assert asked is not None
-    workload = compiled(dataset.space, asked)
+    workload = compiled(dataset.space, request.workload.workload)
     ways = list(_releases(dataset, request, workload))
     if interactive and not isinstance(workload, Cuts):
         ways += _sessions(dataset, request, workload)
@@ -137,9 +135,8 @@ def chosen_method(dataset: PublicDataset, request: SessionRequest) -> tuple[Sess
         InvalidRequest: when the data set has no such workload.
     """
     best = ways_of(dataset, request, interactive=False).best
-    asked = request.mechanism.workload
     # Where no method has a plan, the refusal is that of the one which serves the most workloads of the kind.
-    widest = "histogram" if asked is not None and asked.whole else "factorization"
+    widest = "histogram" if request.workload.workload.whole else "factorization"
     name = widest if best is None else best.name
     why = f"{name} is expected to err least of all methods for this workload and this share"
     if best is not None and best.expected is not None:
@@ -149,7 +146,7 @@ def chosen_method(dataset: PublicDataset, request: SessionRequest) -> tuple[Sess
 
 
 def _with_method(request: SessionRequest, method: str) -> SessionRequest:
-    return request.model_copy(update={"mechanism": request.mechanism.model_copy(update={"method": method})})
+    return request.model_copy(update={"mechanism": request.workload.model_copy(update={"method": method})})
 
 
 def _releases(dataset: PublicDataset, request: SessionRequest, workload: Workload) -> Iterator[Way]:
@@ -175,7 +172,7 @@ def _sessions(dataset: PublicDataset, request: SessionRequest, workload: TableWo
     for name in INTERACTIVE:
         # Constructions answer one number at a time, the others a whole marginal.
         queries = workload.numbers if name in ("mw", "fk") else marginals
-        mechanism = Mechanism.model_validate({"construction": name})
+        mechanism = parse_mechanism({"construction": name})
         asked = SessionRequest(
             dataset=request.dataset, mechanism=mechanism, epsilon=request.epsilon, max_queries=queries
         )

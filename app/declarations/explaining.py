@@ -194,7 +194,8 @@ def _tags(kind: Any) -> set[str]:
     """The tags that tell a model apart from others."""
     if not _is_model(kind):
         return set()
-    return {str(tag) for field in kind.model_fields.values() for tag in _literals(field.annotation)}
+    tags = (_literals(field.annotation) for field in kind.model_fields.values() if field.is_required())
+    return {str(tag) for tag in next(filter(None, tags), ())}
 
 
 def _literals(kind: Any) -> tuple[Any, ...]:

@@ -585,10 +585,9 @@ def _head(entries: list[EntryRow], session: SessionRow) -> str:
 
 def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening) -> Job:
     """The task to finish a release from what was recorded for it, and from what it began with."""
-    plan, mechanism, pins = opening.plan, opening.request.mechanism, opening.evidence
+    plan, mechanism, pins = opening.plan, opening.request.workload, opening.evidence
     assert isinstance(plan, WorkloadPlan)
     assert pins is not None
-    assert mechanism.options is not None
     made: dict[int, bytes] = {}
     for start in range(0, session.sequence, _PAGE):
         made |= tx.evidence_of(row.id, start, start + _PAGE)
@@ -598,7 +597,7 @@ def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening
         made_before = _tables(releases[: len(plan.buys)])
         construction = construction_of(opening.dataset, opening.request, made_before)
     return Job(
-        method=mechanism.method or "",
+        method=mechanism.method,
         options=mechanism.options.model_dump(exclude_none=True),
         workload=plan.workload,
         empty=residuals_of(opening.dataset.space, opening.dataset.records),

@@ -27,7 +27,7 @@ from app.constructions.base import (
     MeasuredQuery,
     PublicFacts,
 )
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import Iterative, parse_mechanism
 from app.constructions.registry import construct
 from app.declarations.spec import parse_spec
 from app.spaces.factory import space_of
@@ -323,8 +323,8 @@ class Row:
         return f"{told}-{self.of.name}{'-padded' if self.padding else ''}"
 
     @property
-    def parsed(self) -> Mechanism:
-        return Mechanism.model_validate(self.mechanism)
+    def parsed(self) -> Iterative:
+        return parse_mechanism(self.mechanism)
 
     @property
     def construction(self) -> str:

@@ -18,7 +18,7 @@ import pytest
 
 from app.constructions.base import Construction, MeasuredQuery, PublicFacts
 from app.constructions.dumps import Dump
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import parse_mechanism
 from app.constructions.registry import construct
 from app.services.ports import Snapshot
 from app.spaces.queries.registry import from_canonical
@@ -116,7 +116,7 @@ def test_a_state_of_low_rank_survives_on_disk(name: str, step: str, tmp_path: Pa
         "fk": {"construction": "fk"},
         "schatten": {"construction": "md", "potential": "schatten", "ball_p": "none"},
     }
-    mechanism = Mechanism.model_validate({**words[name], "step": step})
+    mechanism = parse_mechanism({**words[name], "step": step})
     cuts: list[Words] = [{"type": "cut", "left": list(range(i, i + 9)), "right": [0, 3 * i, 59]} for i in range(1, 13)]
     queries = [graph.compiled(cut) for cut in cuts]
     taken = [MeasuredQuery(query, 5.0 + 3 * i, 0.5) for i, query in enumerate(queries)]

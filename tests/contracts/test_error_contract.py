@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 
 from app.constructions.frieze_kannan import FriezeKannan
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import parse_mechanism
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.mechanisms.protocol import Answer, Test
 from app.curator.mechanisms.round import Hit, Miss, play, race
@@ -66,7 +66,7 @@ def plan_of(row: Row, dataset: PublicDataset, request: SessionRequest, *, guaran
     Errors and progress follow from T and L, and are what is tested; privacy is not at stake here.
     """
     mechanism = row.mechanism if row.construction == "smw" else {"construction": "fk"}
-    plan = make_plan(dataset, request.model_copy(update={"mechanism": Mechanism.model_validate(mechanism)}))
+    plan = make_plan(dataset, request.model_copy(update={"mechanism": parse_mechanism(mechanism)}))
     least = math.ceil(math.ldexp(row.of.size / row.coarse, plan.answer_bits))
     return replace(
         plan,

@@ -111,10 +111,9 @@ def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
     Raises:
         PlanInfeasible, PrivacyError: when there is no such release.
     """
-    mechanism, space, budget = request.mechanism, dataset.space, dataset.budget
-    assert mechanism.options is not None
+    mechanism, space, budget = request.workload, dataset.space, dataset.budget
     workload = workload_of(space, request)
-    method = _method(space, mechanism.method or "auto")
+    method = _method(space, mechanism.method)
     check_options(space, mechanism.options, method, _OPTIONS[method])
     edges, adjacency = Edges.of(space), dataset.adjacency
     most = MOST_BITS if adjacency.binary else MOST_NUMBERS

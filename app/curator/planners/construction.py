@@ -14,7 +14,7 @@ from functools import partial
 
 from app.bisection import least_integer_near
 from app.constructions.base import Construction
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import Iterative, MedianMechanism
 from app.constructions.registry import construct, missing, unfit
 from app.curator.calibration import MOST_EXACT_UPDATES, Calibrator
 from app.curator.dataset import PublicDataset
@@ -38,7 +38,7 @@ def construction(dataset: PublicDataset, request: SessionRequest) -> Offer[Plan]
     Raises:
         PlanInfeasible, PrivacyError: when the guarantee asked for cannot be kept, or the hypothesis cannot be held.
     """
-    reason = unfit(request.mechanism, dataset.space)
+    reason = unfit(request.iterative, dataset.space)
     if reason is not None:
         raise PlanInfeasible(reason)
     share = dataset.budget.share(request.epsilon)
@@ -49,7 +49,7 @@ def construction(dataset: PublicDataset, request: SessionRequest) -> Offer[Plan]
     else:
         terms = calibrator.terms(request.max_updates, guaranteed=False)
     _check_bearable(dataset, request, terms)
-    update_bound, status = worst_case(dataset, request.mechanism, terms.progress, request.max_queries)
+    update_bound, status = worst_case(dataset, request.iterative, terms.progress, request.max_queries)
     plan = partial(
         Plan,
         scale=terms.scale,
@@ -76,7 +76,7 @@ def construction(dataset: PublicDataset, request: SessionRequest) -> Offer[Plan]
 def construction_at(calibrator: Calibrator, progress: float) -> Construction:
     """The construction that keeps the hypothesis of a session with this progress, in counts."""
     request, dataset = calibrator.request, calibrator.dataset
-    return construct(request.mechanism, dataset.space, dataset.facts, progress, request.max_queries)
+    return construct(request.iterative, dataset.space, dataset.facts, progress, request.max_queries)
 
 
 def at_whole_mass(calibrator: Calibrator) -> tuple[Construction, float] | None:
@@ -98,7 +98,7 @@ def _purchase(dataset: PublicDataset, request: SessionRequest, share: Decimal) -
     Raises:
         PlanInfeasible: when it cannot be bought.
     """
-    fact = missing(request.mechanism, dataset.space, dataset.facts)
+    fact = missing(request.iterative, dataset.space, dataset.facts)
     if fact is None:
         return None
     purchase = _purchase_of(dataset, fact, share)
@@ -144,7 +144,7 @@ def _check_bearable(dataset: PublicDataset, request: SessionRequest, terms: Term
         PlanInfeasible: saying which.
     """
     space = dataset.space
-    construction = construct(request.mechanism, space, dataset.facts, terms.progress, request.max_queries)
+    construction = construct(request.iterative, space, dataset.facts, terms.progress, request.max_queries)
     if construction.infeasible is not None:
         raise Infeasible(construction.infeasible, "large-state", construction.most_cells)
     most = construction.most_updates
@@ -165,7 +165,7 @@ def _guaranteed(calibrator: Calibrator) -> Terms:
     Raises:
         PlanInfeasible, PrivacyError: when there is none.
     """
-    dataset, mechanism = calibrator.dataset, calibrator.request.mechanism
+    dataset, mechanism = calibrator.dataset, calibrator.request.iterative
     if mechanism.unbounded is not None:
         raise PlanInfeasible(f"{mechanism.unbounded}: give max_updates")
     fact = missing(mechanism, dataset.space, dataset.facts)
@@ -191,7 +191,7 @@ def _least_updates(calibrator: Calibrator, guess: int, most: int) -> int | None:
         if terms is None:
             return False
         request = calibrator.request
-        bound = worst_case(calibrator.dataset, request.mechanism, terms.progress, request.max_queries)[0]
+        bound = worst_case(calibrator.dataset, request.iterative, terms.progress, request.max_queries)[0]
         return bound is not None and bound <= updates and construction_at(calibrator, terms.progress).infeasible is None
 
     return least_integer_near(enough, guess, 1, most)
@@ -212,19 +212,19 @@ def _least_exact(calibrator: Calibrator) -> int | None:
     terms = calibrator.possible(first, guaranteed=True)
     if terms is None:
         return None
-    bound = worst_case(dataset, request.mechanism, terms.progress, request.max_queries)[0] or first
+    bound = worst_case(dataset, request.iterative, terms.progress, request.max_queries)[0] or first
     return _least_updates(calibrator, min(math.isqrt(first * bound), MOST_EXACT_UPDATES), MOST_EXACT_UPDATES)
 
 
-def _how_to_know(mechanism: Mechanism, space: Space) -> str:
-    """The lack of a guaranteed plan, and which sessions buy it."""
+def _how_to_know(mechanism: Iterative, space: Space) -> str:
+    """The reason that there is no guaranteed plan, and which sessions buy it."""
     if mechanism.norm(space) is not None:
         return (
             "a guaranteed plan needs a bound on the norm of the data: open a session with ball_p and max_updates that "
             "buys it first"
         )
     # fk never buys anything, and the set of the exact median mechanism is sized by what would be bought.
-    buys = mechanism.entropic and not (mechanism.construction == "median" and not mechanism.sampled)
+    buys = mechanism.entropic and not (isinstance(mechanism, MedianMechanism) and not mechanism.sampled)
     return (
         "a guaranteed plan needs the number of records: declare it public, or open a session "
         + ("with max_updates" if buys else "of mw with max_updates")

@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 
 from app.bisection import least_integer_near
-from app.constructions.mechanism import DirectNoise
+from app.constructions.mechanism import DirectMechanism, DirectNoise
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.plan import Offer, Plan
@@ -42,8 +42,8 @@ def direct(dataset: PublicDataset, request: SessionRequest) -> Offer[Plan]:
     Raises:
         PlanInfeasible, PrivacyError: when no noise can be paid.
     """
-    noise = request.mechanism.direct
-    assert noise is not None
+    assert isinstance(request.mechanism, DirectMechanism)
+    noise = request.mechanism.construction
     if request.max_updates is not None:
         raise PlanInfeasible(f"{noise} takes no max_updates: every answer is a measurement")
     if request.calibration != "rdp" or request.release != "single":

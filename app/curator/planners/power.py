@@ -86,8 +86,7 @@ def power(dataset: PublicDataset, request: SessionRequest) -> Offer[PowerPlan]:
     Raises:
         PlanInfeasible, PrivacyError: when there is no such release.
     """
-    mechanism, space, budget = request.mechanism, dataset.space, dataset.budget
-    assert mechanism.options is not None
+    mechanism, space, budget = request.workload, dataset.space, dataset.budget
     workload = workload_of(space, request)
     try:
         bits = min(WEIGHT_BITS, space.axis_bits(2))

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from app.constructions.base import MarginalConstruction, PublicFacts
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import FkMechanism, Iterative, MwMechanism
 from app.constructions.registry import construct, unfit
 from app.curator.dataset import FACT_FAILURE, PublicDataset
 from app.curator.errors import PlanInfeasible
@@ -70,8 +70,7 @@ def iterations(dataset: PublicDataset, request: SessionRequest, workload: TableW
     Raises:
         PlanInfeasible, PrivacyError: when there are none, or they cannot be paid.
     """
-    space, order, options = dataset.space, paying.order, request.mechanism.options
-    assert options is not None
+    space, order, options = dataset.space, paying.order, request.workload.options
     mechanism = mechanism_of(request)
     reason = unfit(mechanism, space)
     if reason is not None:
@@ -139,11 +138,11 @@ def construction_of(
     return construction
 
 
-def mechanism_of(request: SessionRequest) -> Mechanism:
+def mechanism_of(request: SessionRequest) -> Iterative:
     """The construction that is asked for, by default multiplicative weights."""
-    options = request.mechanism.options
-    assert options is not None
-    return Mechanism.model_validate({"construction": options.construction or "mw"})
+    if request.workload.options.construction == "fk":
+        return FkMechanism(construction="fk")
+    return MwMechanism(construction="mw")
 
 
 def _short(number: float) -> float:

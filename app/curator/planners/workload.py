@@ -105,12 +105,10 @@ def workload(dataset: PublicDataset, request: SessionRequest) -> Offer[WorkloadP
     Raises:
         PlanInfeasible, PrivacyError: when there is no such release.
     """
-    mechanism = request.mechanism
     asked = workload_of(dataset.space, request)
     assert not isinstance(asked, Cuts)
-    method, options = mechanism.method or "", mechanism.options
-    if options is not None:
-        check_options(dataset.space, options, method, _OPTIONS.get(method, ()))
+    method = request.workload.method
+    check_options(dataset.space, request.workload.options, method, _OPTIONS.get(method, ()))
     paying = paying_of(dataset, request)
     share = dataset.share(request.epsilon)
     rounds: Iterations | None = None
@@ -139,9 +137,8 @@ def workload_of(space: Space, request: SessionRequest) -> Workload:
     Raises:
         PlanInfeasible: when the data set has no such workload.
     """
-    assert request.mechanism.workload is not None
     try:
-        return compiled(space, request.mechanism.workload)
+        return compiled(space, request.workload.workload)
     except InvalidRequest as error:
         raise PlanInfeasible(error.detail) from None
 
@@ -164,7 +161,7 @@ def paying_of(dataset: PublicDataset, request: SessionRequest) -> Paying:
         PrivacyError: when there is no such share.
     """
     order, gamma = dataset.budget.order, dataset.gamma
-    if request.mechanism.method == "histogram" and dataset.admits_pure(request.epsilon):
+    if request.workload.method == "histogram" and dataset.admits_pure(request.epsilon):
         return Paying("laplace", floor_to(Fraction(request.epsilon)), order, gamma)
     return Paying("gaussian", dataset.share(request.epsilon), order, gamma)
 
@@ -177,7 +174,7 @@ def _measured(
     Raises:
         PlanInfeasible, PrivacyError: when there is nothing of that kind, or it cannot be paid.
     """
-    method, sizes = request.mechanism.method, dataset.space.shape
+    method, sizes = request.workload.method, dataset.space.shape
     if method == "synthetic_graph":
         raise PlanInfeasible("synthetic_graph serves graphs, and this is a table: use synthetic_table")
     empty = residuals_of(dataset.space, dataset.records)
@@ -210,7 +207,7 @@ def _measured(
         return buys, unbiased(buys, workload.questions, empty)
     try:
         emphasis = EMPHASIS if method == "synthetic_table" else 1.0
-        found = _factorized(dataset, workload, paying, emphasis, request.mechanism.rows)
+        found = _factorized(dataset, workload, paying, emphasis, request.workload.rows)
     except UnfitWorkload as error:
         raise PlanInfeasible(f"{method}: {error}") from None
     return found.buys, found.expected
@@ -251,7 +248,7 @@ def settled(plan: WorkloadPlan, request: SessionRequest) -> SessionRequest:
     machine, and whoever audits the release must come to the same plan.
     """
     parts = [part for buy in bought(plan.buys, TableStrategy) for part in buy.strategy.parts]
-    searched = request.mechanism.method in SEARCHED and not any(part.residual for part in parts)
+    searched = request.workload.method in SEARCHED and not any(part.residual for part in parts)
     if not searched or isinstance(plan.workload, Cuts) or (isinstance(plan.workload, Marginals) and plan.workload.even):
         return request
     (part,) = parts

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from app.constructions.mechanism import WorkloadMechanism
 from app.curator.errors import SessionClosed
 from app.curator.mechanisms.serving import mechanism_of
 from app.declarations.errors import CuratorError
@@ -119,7 +120,7 @@ class Answering:
         if known is None:
             row = self._find(id)
             opening = opening_of(row.header)
-            if opening.request.mechanism.workload is not None:
+            if isinstance(opening.request.mechanism, WorkloadMechanism):
                 raise Conflict(
                     "this session is a release's: read that, or open a session, which starts from what it measured"
                 )

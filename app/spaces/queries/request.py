@@ -31,6 +31,8 @@ from app.spaces.space import Space
 Weight = Annotated[float, Field(strict=True)]
 Value = StrictInt | StrictStr | Annotated[float, Field(strict=True)]
 Node = StrictInt | StrictStr
+#: Of intervals: below it they would be too narrow to be told from nothing.
+LEAST_CONFIDENCE = 1e-9
 #: In a list only the first wrong item is described: a problem takes a hundred times the memory of its item.
 Nodes = Annotated[list[Node], Field(fail_fast=True)]
 Weights = Annotated[list[Weight], Field(fail_fast=True)]
@@ -50,7 +52,10 @@ class QueryModel(BaseModel):
         default=None, gt=0, description="largest half-width of the answer's interval, in counts"
     )
     confidence: Weight | None = Field(
-        default=None, gt=0, lt=1, description="of the answer's interval; the session's where it is left out"
+        default=None,
+        ge=LEAST_CONFIDENCE,
+        lt=1,
+        description="of the answer's interval; the session's where it is left out",
     )
     adaptive: StrictBool = Field(
         default=False,

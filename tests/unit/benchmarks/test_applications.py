@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from app.constructions.base import PublicFacts
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import parse_mechanism
 from app.constructions.registry import construct
 from app.spaces.tensor import DenseTensor
 from benchmarks import applications, applications_measure, applications_play, applications_real, constructions
@@ -132,7 +132,7 @@ class TestPromises:
             mechanism["zeta"] = math.sqrt(size) * 64 ** (1 / math.log(64))
         data = with_norm(graph_data(bipartite(degrees, rng), 1.0), mechanism)
         facts = PublicFacts(data.public.records, norms=data.public.facts.norms)
-        own = construct(Mechanism(**mechanism), data.public.space, facts, alpha, 10).bound(alpha)
+        own = construct(parse_mechanism(mechanism), data.public.space, facts, alpha, 10).bound(alpha)
         assert own == pytest.approx(PROMISES[construction](Degrees.of(degrees), size)(alpha), rel=1e-9)
 
     def test_schatten_bound(self, rng: np.random.Generator) -> None:
@@ -141,7 +141,7 @@ class TestPromises:
         mechanism = {"construction": "md", "potential": "schatten", "ball_p": "auto", "zeta": math.sqrt(64 * size)}
         data = with_norm(graph_data(bipartite(imbalanced_degrees(64), rng), 1.0), mechanism)
         facts = PublicFacts(data.public.records, norms=data.public.facts.norms)
-        own = construct(Mechanism(**mechanism), data.public.space, facts, alpha, 10).bound(alpha)
+        own = construct(parse_mechanism(mechanism), data.public.space, facts, alpha, 10).bound(alpha)
         singular = np.linalg.svd(data.counts, compute_uv=False)
         assert own == pytest.approx(schatten_promise(singular, 64 * size)(alpha), rel=1e-6)
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from app.constructions.base import MeasuredQuery, PublicFacts, Step
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import MedianMechanism, parse_mechanism
 from app.constructions.median import (
     MOST_COUNTS,
     POINTS,
@@ -350,7 +350,7 @@ class TestRefusals:
             {"construction": "median", "sparsity": 3},
         ):
             with pytest.raises(ValueError, match=r"."):
-                Mechanism.model_validate(fields)
+                parse_mechanism(fields)
 
 
 @given(st.data())
@@ -517,8 +517,10 @@ def test_a_set_that_nothing_fits_stays_as_it_is() -> None:
 def test_the_registry_makes_both_forms() -> None:
     """Would catch a promise of non-negative weights that is lost on the way."""
     space, facts = TABLE.space, PublicFacts(100.0)
-    exact = construct(Mechanism(construction="median"), space, facts, 50.0, 10)
-    sampled = construct(Mechanism(construction="median", sampled=True, weights="nonnegative"), space, facts, 50.0, 10)
+    exact = construct(MedianMechanism(construction="median"), space, facts, 50.0, 10)
+    sampled = construct(
+        MedianMechanism(construction="median", sampled=True, weights="nonnegative"), space, facts, 50.0, 10
+    )
     assert isinstance(exact, Median)
     assert exact.signed
     assert isinstance(sampled, SampledMedian)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from app.constructions.base import Construction, MeasuredQuery, PublicFacts
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import parse_mechanism
 from app.constructions.registry import construct
 from app.declarations.spec import parse_spec
 from app.geometry import norms
@@ -122,7 +122,7 @@ def taught(construction: Construction, asked: Sequence[Query], values: Sequence[
 def learning(mechanism: str, kind: str, form: str) -> tuple[float, list[float]]:
     """The most memory that a session takes, in arrays of float64 over the universe, and its shares of what was said."""
     asked = [query(kind, form, place) for place in range(len(VALUES))]
-    chosen = Mechanism.model_validate(MECHANISMS[mechanism])
+    chosen = parse_mechanism(MECHANISMS[mechanism])
     construction = construct(chosen, space(kind), PublicFacts(1e6, norms={"lp:1.25": 1e4}), 1000.0, 100)
     _, most, shares = taught(construction, asked, VALUES)
     return (most - SMALL) / (8 * CELLS), shares
@@ -164,7 +164,7 @@ def test_the_schatten_norm_of_few_terms(form: str) -> None:
     """Three arrays at most while a query is learnt, next to nothing afterwards. Would catch a state that becomes whole
     matrices at the first query that is no product."""
     asked = few_terms(form)
-    chosen = Mechanism.model_validate({"construction": "md", "potential": "schatten", "ball_p": "none"})
+    chosen = parse_mechanism({"construction": "md", "potential": "schatten", "ball_p": "none"})
     construction = construct(chosen, space("bipartite"), PublicFacts(1e6), 1000.0, 100)
     held, most, shares = taught(construction, [asked, asked], (9e4, 3e4))
     assert most <= 3.0 * 8 * CELLS + SMALL
@@ -184,7 +184,7 @@ def test_the_schatten_norm_of_full_rank() -> None:
     side = 300
     here = space_of(parse_spec({"name": "d", "budget": BUDGET, "kind": "bipartite", "left": side, "right": side}))
     asked = dense_of(here, np.random.default_rng(5).uniform(-1, 1, (side, side)))
-    chosen = Mechanism.model_validate({"construction": "md", "potential": "schatten", "ball_p": "none"})
+    chosen = parse_mechanism({"construction": "md", "potential": "schatten", "ball_p": "none"})
     construction = construct(chosen, here, PublicFacts(1e6), 1000.0, 100)
     state = construction.start()
     construction.answer(state, asked)
@@ -213,7 +213,7 @@ def test_constructions_of_their_own_kind(name: str) -> None:
     learns than is held ready for it."""
     mechanism, declared = SMALL_UNIVERSES[name]
     here = space_of(parse_spec({"name": "d", "budget": BUDGET, **declared}))
-    chosen = Mechanism.model_validate(mechanism)
+    chosen = parse_mechanism(mechanism)
     construction = construct(chosen, here, PublicFacts(3000.0), 1500.0 if name == "median" else 100.0, 50)
     assert construction.infeasible is None
     asked = []

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize, root
 
 from app.constructions.base import Construction, MeasuredQuery, PublicFacts
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import parse_mechanism
 from app.constructions.refit import SLACK, Kept, euclidean
 from app.constructions.registry import construct
 from app.spaces.query import Query
@@ -80,7 +80,7 @@ def counts(u: Universe) -> np.ndarray:
 
 def made(u: Universe, mechanism: dict[str, Any], padding: float = 0.0) -> Construction:
     facts = PublicFacts(float(counts(u).sum()) + padding, padded=padding > 0)
-    return construct(Mechanism.model_validate({**mechanism, "step": "refit"}), u.space, facts, 1.0, 100)
+    return construct(parse_mechanism({**mechanism, "step": "refit"}), u.space, facts, 1.0, 100)
 
 
 def play(u: Universe, construction: Construction, off: float) -> tuple[Any, list[MeasuredQuery]]:
@@ -116,9 +116,7 @@ def test_euclidean_refit_is_the_least(name: str, u: Universe) -> None:
     """The last refit of Frieze/Kannan and mirror descent against least squares over all cells, to 1e-6. Would catch
     weights that are not 1/variance, another kappa, and a hypothesis that is not the refit's own."""
     construction = made(u, MECHANISMS[name])
-    partial = construct(
-        Mechanism.model_validate({**MECHANISMS[name], "step": "full"}), u.space, PublicFacts(99.0), 1.0, 100
-    )
+    partial = construct(parse_mechanism({**MECHANISMS[name], "step": "full"}), u.space, PublicFacts(99.0), 1.0, 100)
     rng, x = np.random.default_rng(9), counts(u)
     state = construction.start()
     queries = [*forms(u), *forms(u)]
@@ -162,7 +160,7 @@ def test_entropic_refit_is_the_least(u: Universe, padding: float) -> None:
         construction.update(state, measurement)
     last = taken[-1]
     full = construct(
-        Mechanism.model_validate({"construction": "mw", "step": "full"}),
+        parse_mechanism({"construction": "mw", "step": "full"}),
         u.space,
         PublicFacts(mass, padded=padding > 0),
         1.0,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import parse_mechanism
 from app.constructions.registry import unfit
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
@@ -357,13 +357,13 @@ def test_every_answer_keeps_its_bound_while_the_noise_keeps_its_own(d) -> None:
     u = d.draw(universes())
     x = d.draw(data(u))
     mass = Fraction(sum(x.values()), 1 << u.space.data_bits)
-    fits = [m for m in MECHANISMS if unfit(Mechanism.model_validate(m), u.space) is None]
+    fits = [m for m in MECHANISMS if unfit(parse_mechanism(m), u.space) is None]
     mechanism = dict(d.draw(st.sampled_from(fits)))
     steps = (
         ["projection", "paper"] if mechanism["construction"] == "median" else ["projection", "paper", "full", "refit"]
     )
     mechanism["step"] = d.draw(st.sampled_from(steps))
-    needed = Mechanism.model_validate(mechanism).entropic
+    needed = parse_mechanism(mechanism).entropic
     # Of a matrix the sum of entries is never public: it is bought, as any mass may be, and padded.
     public = u.declared["kind"] != "matrix" and (d.draw(st.booleans()) or needed)
     bought = {} if public or not needed else {"mass": Bought(float(math.ceil(mass)) + 1.0, 1.0)}

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from app.constructions.base import PublicFacts
 from app.constructions.dense import matrix_of
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import FkMechanism
 from app.constructions.registry import construct
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
@@ -226,7 +226,7 @@ class TestPublicFacts:
 
     def test_fk_has_a_bound_without_buying_anything(self) -> None:
         """Would catch a guaranteed plan that asks for a mass it does not need."""
-        fk = construct(Mechanism(construction="fk"), space(lower=-8), PublicFacts(), 2.0, 10)
+        fk = construct(FkMechanism(construction="fk"), space(lower=-8), PublicFacts(), 2.0, 10)
         assert fk.bound(2.0) == 12 * 64 * 12 / 4
         large = dataset(rows=300, columns=400, upper=1, budget={"epsilon": 1000, "delta": 0.01})
         plan = make_plan(large, session("fk", epsilon=1000.0, max_queries=10))
