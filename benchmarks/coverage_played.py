@@ -16,7 +16,7 @@ import numpy as np
 
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms.evidence import Evidence
-from app.curator.mechanisms.protocol import NO_WISH, Answer, Buy, Due, MarginalTest, Measure, Target, Units
+from app.curator.mechanisms.protocol import NO_TARGET, Answer, Buy, Due, MarginalTest, Measure, Target, Units
 from app.curator.mechanisms.round import play_marginal
 from app.curator.opening import Opening, Pins
 from app.curator.planners.table import residuals_of
@@ -197,7 +197,7 @@ class Played:
         for measured in measured_all(noise, space, setting.data, self.session.purchases()):  # type: ignore[arg-type]
             self.session.pin(measured)
 
-    def ask(self, words: Mapping[str, Any], target: Target = NO_WISH) -> Told:
+    def ask(self, words: Mapping[str, Any], target: Target = NO_TARGET) -> Told:
         """An answer; asked again it is the first one, known by now as well as it says.
 
         Raises:

@@ -47,8 +47,8 @@ from app.curator.mechanisms.evidence import Evidence
 from app.curator.mechanisms.planned import PlannedMechanism
 from app.curator.mechanisms.protocol import (
     GREATEST_ANSWER,
+    NO_TARGET,
     NO_VALUE,
-    NO_WISH,
     Answer,
     Buy,
     MarginalTest,
@@ -844,7 +844,7 @@ def _target(told: Any) -> Target:
         InvalidRequest: when it says none that can be asked for.
     """
     if told is None:
-        return NO_WISH
+        return NO_TARGET
     within, confidence, adaptive = told.get("within"), told.get("confidence"), told.get("adaptive")
     given = [number for number in (within, confidence) if number is not None]
     named = len(given) + (adaptive is True)

@@ -1,4 +1,4 @@
-"""Preconditions of a command of the operator works on stored data: settings, the lock, the database."""
+"""Preconditions of the operator's commands on stored data: settings, the lock, the database."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ class LogFolder:
         return Follower(*self.signed(note_at(note))) if note.exists() else Follower(self.keys()[0])
 
     def _follow(self, curator: Curator, state: Follower, note: bytes, most_bytes: int) -> tuple[Checkpoint, Reached]:
-        """Follow a note, when the folder has all of its lines, and how far these were read."""
+        """The checkpoint of a note, once the folder has all of its lines, and how far these were read."""
         found = state.look(note)
         before = state.seen.size if state.seen is not None else 0
         if 0 < before < found.size:

@@ -165,7 +165,7 @@ def asks_table(query: Mapping[str, Any]) -> bool:
     several parts."""
     several = query.get("q")
     return (
-        query.get("type") in ("marginal", "blocks", "degrees")
+        query.get("type") in ("marginal", "blocks", "degrees", "hierarchy")
         or bool(query.get("group_by"))
         or (isinstance(several, list) and len(several) > 1)
     )

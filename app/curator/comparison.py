@@ -146,7 +146,7 @@ def compare(
 def weigh(
     dataset: PublicDataset, requests: Sequence[SessionRequest], outcomes: Sequence[SessionPlan | CuratorError]
 ) -> Comparison:
-    """Compare the plans of requests that differ in their mechanisms alone come to.
+    """Compare the plans of requests that differ in their mechanisms alone.
 
     Raises:
         PlanInfeasible: when the share itself cannot be had, whatever the mechanism.

@@ -81,15 +81,15 @@ def _of_graphs(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPl
 def _of_tables(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPlan) -> dict[str, float]:
     mechanism, workload = request.workload, plan.workload
     assert not isinstance(workload, Cuts)
-    questions, apart = workload.questions, workload.marginal_of
-    cells = math.prod(apart.shape)
+    questions, marginal = workload.questions, workload.marginal
+    cells = math.prod(marginal.shape)
     # What is known of a question follows from all sets of its attributes.
     found = {
         "question": float(len(questions)),
         "number answered": float(sum(math.prod(each.shape) * 2 ** len(each.attributes) for each in questions)),
     }
     # Along each attribute counts are multiplied by a matrix.
-    work = cells * (sum(apart.shape) + 40) / 100
+    work = cells * (sum(marginal.shape) + 40) / 100
     if mechanism.method == "iterative_construction":
         assert plan.iterations is not None
         rounds = plan.iterations.rounds
@@ -100,11 +100,11 @@ def _of_tables(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPl
     if mechanism.method != "synthetic_table":
         return found
     records = mechanism.options.records or dataset.records or 0
-    found["record"] = float(records) * len(apart.shape)
+    found["record"] = float(records) * len(marginal.shape)
     if isinstance(workload, Marginals) and workload.even and cells <= MOST_CELLS:
         return found | {"fitted cell": work}
     pairs = sum(math.comb(len(each.attributes), 2) for each in questions)
     local = float(sum(math.prod(each.shape) for each in questions))
     if isinstance(workload, Ranges):  # of measured rows, each of which is in many cells
         local *= 10
-    return found | {"local fit": float(len(questions) + pairs + len(apart.shape)), "cell of a local fit": local}
+    return found | {"local fit": float(len(questions) + pairs + len(marginal.shape)), "cell of a local fit": local}

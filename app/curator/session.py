@@ -18,8 +18,8 @@ from app.constructions.dumps import Dump
 from app.curator.answers import FirstAnswers
 from app.curator.errors import QueriesExhausted
 from app.curator.mechanisms.protocol import (
+    NO_TARGET,
     NO_VALUE,
-    NO_WISH,
     Answer,
     AnsweringMechanism,
     Due,
@@ -161,11 +161,11 @@ class Session:
         return np.array([NO_VALUE if v is None else round(math.ldexp(v, bits)) for v in values], np.int64)
 
     def consider(
-        self, query: Query, *, unverified: bool = False, target: Target = NO_WISH, slack: float = 0.0
+        self, query: Query, *, unverified: bool = False, target: Target = NO_TARGET, slack: float = 0.0
     ) -> Answer | Due:
         """The answer where the public state has one, else the test or measurement that must be made.
 
-        What was answered before is answered again as it was, but where it is wished to be known better than it is.
+        What was answered before is answered again as it was, but where it is to be known better than it is.
 
         Raises:
             InvalidQuery: other queries were promised.
@@ -200,7 +200,7 @@ class Session:
         """The answer that a round makes, which is then to be recorded: of what was released, or of a miss."""
         return self._answering.apply(self.state, query, due, units)
 
-    def accuracy(self, query: Query, answer: Answer, target: Target = NO_WISH) -> Estimates | None:
+    def accuracy(self, query: Query, answer: Answer, target: Target = NO_TARGET) -> Estimates | None:
         """How well an answer's values are known; None where nothing is known of that."""
         if answer.accuracy is not None or answer.unverified:
             return answer.accuracy

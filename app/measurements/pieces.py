@@ -198,7 +198,7 @@ Piece = Counts | Contrast | Combination
 
 
 def pieces_of(measurement: Measurement[TableStrategy]) -> list[tuple[Moment | None, Piece]]:
-    """Measured parts, independently of one another: counts or combinations of them, or a moment."""
+    """Parts that were measured independently of one another: counts or combinations of them, or a moment."""
     found: list[tuple[Moment | None, Piece]] = []
     noise, units, start = measurement.added, measurement.units, 0
     for part in measurement.strategy.parts:

@@ -120,18 +120,13 @@ class Kind(ABC, Generic[A]):
         """The same, as one of so many numbers."""
         return Joint.of_one(place, count, self.own(known.values), self.own(known.variances))
 
-    @property
-    def begun(self) -> bool:
-        """Whether anything is known of how many records there are; else nothing can be shown."""
-        return bool(self.counts.total.estimable)
-
     def count(self) -> Known:
         """The numbers of records."""
         return self.filled(self.joint(self.counts.unbiased(self.asked.question), 0, 1))
 
     def best_count(self) -> FloatArray:
         """The numbers of records as they would be shown, which are nearer on average."""
-        if not self.begun:
+        if not self.counts.begun:
             return self.count().count
         return self.own(self.policy.value(self.asked.question, None))
 
@@ -140,7 +135,7 @@ class Kind(ABC, Generic[A]):
         asked, unbiased = self.asked, found.known
         if unbiased.all():
             return Known(found, unbiased)
-        if not self.begun:
+        if not self.counts.begun:
             values = np.nan_to_num(found.values)
             return Known(
                 Joint(values, np.where(np.eye(values.shape[1]) > 0, np.inf, 0.0) + 0 * values[:, :, None]),
@@ -284,7 +279,7 @@ class _Terms:
         # What values are likely to be: how steep the statistic is in each of what it follows from.
         least, most = kind.extent
         count = np.maximum(known.count, 1.0)[:, None]
-        if kind.begun:
+        if kind.counts.begun:
             means = np.clip(known.joint.values[:, 1:] / count, least, most)
         else:
             means = np.broadcast_to(most / 2, (len(count), len(most)))

@@ -62,7 +62,7 @@ class Quantile(Kind[StatisticOfNumbers]):
         if known is None:
             # Nobody knows how groups differ: they are cut alike, around the quantiles of all.
             spread, noise_part = _APART, deviation / float(np.median(count))
-            if not self.begun:
+            if not self.counts.begun:
                 # Nor how many records there are: in ranges that are all alike.
                 spread, noise_part = 1.0, 1 / _MOST_RANGES
             ends += [_around(within, level, spread, noise_part) for level in self.asked.levels]

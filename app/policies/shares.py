@@ -60,7 +60,7 @@ class Share(Derived[CompiledShare]):
         """As of counts the value shown is that of a fit, which is nearer on average, and the interval that of what is
         known without one."""
         found = super().shown(confidence, adaptive, given)
-        if given is not None or not self.begun:
+        if given is not None or not self.counts.begun:
             return found
         assert found.linear is not None
         assert found.linear_errors is not None
@@ -72,7 +72,7 @@ class Share(Derived[CompiledShare]):
         return super().shown(confidence, adaptive, np.clip(near, 0.0, 1.0))
 
     def modelled(self, k: int, count: FloatArray) -> tuple[FloatArray | float, FloatArray | float]:
-        """What is shown of the records that satisfy the conditions, by themselves."""
+        """The records that satisfy the conditions as they are shown by themselves."""
         shown = self.policy.shown(self.asked.part_question, None, ANY)
         part = shown.values.reshape(-1)
         return np.clip(part / np.maximum(count, 1.0), 0.0, 1.0), shown.standard_errors.reshape(-1)
@@ -134,7 +134,7 @@ class Share(Derived[CompiledShare]):
 
 
 def _pooled(sources: Sequence[Joint]) -> Joint:
-    """What sources tell together, without what rounding leaves below nothing where a number is known exactly."""
+    """The sources together, without what rounding leaves below nothing where a number is known exactly."""
     found = pooled(sources)
     places = np.arange(found.values.shape[1])
     found.covariances[:, places, places] = np.maximum(found.variances, 0.0)

@@ -43,11 +43,6 @@ class Statistics:
     def __init__(self, policy: Policy, moments: dict[Moment, Residuals]) -> None:
         self._policy, self._moments = policy, moments
 
-    @property
-    def begun(self) -> bool:
-        """Whether anything is known of how many records there are; else nothing can be shown."""
-        return bool(self._policy.residuals.total.estimable)
-
     def decide(
         self, asked: CompiledStatistic, left: float, within: float | None, confidence: float, slack: float = 0.0
     ) -> Wanted | None:

@@ -289,7 +289,7 @@ class Policy:
         return bought
 
     def _enough(self, within: float) -> list[Wanted]:
-        """The whole table, so that every sum of its cells is known as well as is wished; nothing where it is already.
+        """The whole table, so that all sums of its cells are known as well as is asked for; nothing where they are.
 
         Raises:
             OutOfReach: when that cannot be paid.
@@ -308,7 +308,7 @@ class Policy:
         return [self._paid_for(buy, self._funds.renyi)]
 
     def _cheapest(self, strategy: TableStrategy, meets: Callable[[Noise], bool], guess: float, left: float) -> Wanted:
-        """The largest noise that meets what is wished, by the law that costs less.
+        """The largest noise that meets what is asked for, by the law that costs less.
 
         Args:
             strategy: to be measured.
@@ -347,8 +347,8 @@ class Policy:
         """
         funds = self._funds
         if funds.within is not None:
-            wished = funds.within / normal_quantile(funds.confidence)
-            return wished, wished
+            error = funds.within / normal_quantile(funds.confidence)
+            return error, error
         if self.mode == "laplace":
             alone = math.sqrt(2) * funds.gamma * self._questions / funds.epsilon
             return alone, alone
@@ -427,7 +427,7 @@ class Policy:
         if self.mode == "laplace":
             return prediction, self._alone(question, left)
         buy = self._share(question, left, prediction, 1 + slack)
-        if buy is None and not self.residuals.total.estimable:
+        if buy is None and not self.residuals.begun:
             raise OutOfReach(self._funds.renyi, left)
         return prediction, buy
 
@@ -609,7 +609,7 @@ class Policy:
 
     def predicted(self, question: Question) -> Prediction:
         """The prediction of a question."""
-        if not self.residuals.total.estimable:
+        if not self.residuals.begun:
             return Prediction(np.zeros(question.shape), 0.0)
         if question.additive:
             return self._adding(question)
@@ -634,7 +634,7 @@ class Policy:
             return None
         marginal = self._whole_of(question) if whole and not question.shape else question.marginal_of(self._sizes)
         wanted = self._best(question, Wanted.of(marginal, noise), share)
-        known = prediction.standard_error > 0 or self.residuals.total.estimable
+        known = prediction.standard_error > 0 or self.residuals.begun
         if known and slack * self.kappa * prediction.standard_error <= self._error(question, wanted):
             return None
         return wanted

@@ -183,10 +183,10 @@ class Table:
     @classmethod
     def of(cls, workload: TableWorkload, residuals: Residuals) -> Table:
         """The table of a workload."""
-        apart = workload.marginal_of
-        cells = tuple(apart.partition(place) for place in range(len(apart.attributes)))
+        marginal = workload.marginal
+        cells = tuple(marginal.partition(place) for place in range(len(marginal.attributes)))
         public = residuals.public_total is not None
-        return cls(apart.attributes, cells, max(1.0, float(residuals.total.values)), public)
+        return cls(marginal.attributes, cells, max(1.0, float(residuals.total.values)), public)
 
     @property
     def sizes(self) -> tuple[int, ...]:

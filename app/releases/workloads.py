@@ -32,7 +32,7 @@ class TableWorkload(ABC):
         return sum(math.prod(question.shape) for question in self.questions)
 
     @property
-    def marginal_of(self) -> Marginal:
+    def marginal(self) -> Marginal:
         """The marginal of the cells that all questions together tell apart."""
         cells: dict[int, Partition] = {}
         for question in self.questions:

@@ -64,7 +64,7 @@ class LogStore(Protocol):
         """The last event and the last movement up to which no other can come any more; the size is not told."""
 
     def news(self, state: LogState, settled: LogState, most: int) -> tuple[list[Group], bool]:
-        """The leaves to be added next, about so many leaves, in an order that any process may continue; and whether
+        """The leaves to be added next, about so many, in an order that any process may continue; and whether
         there is more.
         """
 

@@ -505,7 +505,7 @@ _LOST_NOISE = (
 
 @dataclass
 class _Drawn:
-    """Values that were measured and are not recorded yet, and the time of its records."""
+    """Values that were measured and are not recorded yet, and the time of their records."""
 
     made: list[Measured] = field(repr=False)
     now: str

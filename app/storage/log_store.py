@@ -79,7 +79,7 @@ class SqlLog:
         return True
 
     def news(self, state: LogState, settled: LogState, most: int) -> tuple[list[Group], bool]:
-        """The leaves to be added next, about so many leaves, in an order that any process may continue; and whether
+        """The leaves to be added next, about so many, in an order that any process may continue; and whether
         there is more.
         """
         with self._store.read() as tx:

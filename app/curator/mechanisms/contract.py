@@ -74,7 +74,7 @@ class ContractMechanism(TableMechanism):
             return Answer(np.zeros(query.numbers, np.int64), "estimate", 0.0)
         if target.within is not None:
             raise PlanInfeasible("what a contract session keeps follows from its plan: leave within out")
-        if not state.residuals.total.estimable:
+        if not state.residuals.begun:
             raise PlanInfeasible("the session's share pays for nothing: open one with a larger share")
         question = query.question
         values = self._expected(state, question)

@@ -88,7 +88,7 @@ class Answerer:
         is free.
 
         Raises:
-            OutOfReach, PlanInfeasible: when what is wished cannot be had.
+            OutOfReach, PlanInfeasible: when what is asked for cannot be had.
         """
         return state.policy.decide(
             self.counts.question, left, target.within, target.probability, slack, target.adaptive
@@ -141,23 +141,23 @@ class StatisticAnswerer(Answerer):
         self, state: Evidence, left: float, target: Target, slack: float
     ) -> tuple[Prediction | None, Wanted | None]:
         """Decide on a purchase; nothing is expected of it."""
-        kind, statistics = self._query.kind, state.statistics
+        kind = self._query.kind
         if target.within is not None and kind == "quantile":
             raise PlanInfeasible(
                 "within: how wide the interval of a quantile is depends on how many records are near it, which nobody "
                 "knows before: leave it out, and see the interval of the answer"
             )
-        if target.within is not None and kind != "sum" and not statistics.begun:
+        if target.within is not None and kind != "sum" and not state.residuals.begun:
             raise PlanInfeasible(
                 f"within: how well a {kind} can be known depends on how many records there are, of which nothing was "
                 "measured yet: leave it out, or ask for a count before"
             )
-        wanted = statistics.decide(self._query, left, target.within, target.probability, slack)
+        wanted = state.statistics.decide(self._query, left, target.within, target.probability, slack)
         return None, wanted if wanted is not None and wanted.strategy.is_exact(self._space.capacity) else None
 
     def check_known(self, state: Evidence) -> None:
         """Refuse what follows from the number of records where that is not known."""
-        if not state.statistics.begun:
+        if not state.residuals.begun:
             raise PlanInfeasible(
                 "nothing was measured of the table yet, and the session has too little left to pay with"
             )

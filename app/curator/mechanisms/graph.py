@@ -198,7 +198,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """An estimate where that is good enough or nothing can be paid, else a measurement.
 
         Raises:
-            PlanInfeasible: when what is wished cannot be had; nothing was drawn.
+            PlanInfeasible: when what is asked for cannot be had; nothing was drawn.
         """
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
@@ -321,7 +321,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         return self._due(state, query, noise, prediction, target)
 
     def _accurate(self, state: GraphEvidence, query: Query, target: Target) -> Buy | None:
-        """Accuracy first: the least that gets every unbiased interval within what is wished; None where they are.
+        """Accuracy first: the least that gets every unbiased interval within what is asked for; None where they are.
 
         Raises:
             PlanInfeasible: where that cannot be paid.
@@ -330,7 +330,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         policy, within = state.policy, target.within
         reaches = self._reaches(state, query, target)
         if self._is_estimable(policy, query):
-            # What is bound to lie within the interval that is wished takes no measurement to be told.
+            # What is bound to lie within the interval that is asked for takes no measurement to be told.
             low, high = self._bounds(query)
             reaches = reaches[np.flatnonzero(self._span * (high - low) > 2 * within)]
         if bool((reaches <= within).all()):

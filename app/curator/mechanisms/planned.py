@@ -51,7 +51,7 @@ class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
         """How far the interval of an answer reaches to either side, in counts, when it is first given."""
 
     def _check_within(self, query: Query, target: Target) -> None:
-        """Refuse a question whose answer would not be known as well as is wished.
+        """Refuse a question whose answer would not be known as well as is asked for.
 
         Raises:
             PlanInfeasible: saying what could be had.
@@ -100,5 +100,5 @@ class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
         return math.ldexp(1, -self._plan.answer_bits - 1) if finer else 0.0
 
     def _within(self, query: Query) -> float:
-        """The distance within which answers on the grid are of the private values there, in counts."""
+        """How far answers on the grid are from the private values at most, in counts."""
         return self._plan.error_bound

@@ -64,7 +64,7 @@ class Target:
         return {name: value for name, value in fields.items() if value is not None} or None
 
     def over(self, other: Target) -> Target:
-        """This wish, and where it says nothing the other one."""
+        """This target, and where it says nothing the other one."""
         return Target(
             other.within if self.within is None else self.within,
             other.confidence if self.confidence is None else self.confidence,
@@ -78,7 +78,7 @@ class Target:
 
 
 #: Whatever the budget allows.
-NO_WISH = Target()
+NO_TARGET = Target()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -327,7 +327,7 @@ class AnsweringMechanism(SessionMechanism[S]):
 
         Raises:
             UpdatesExhausted: when nothing can be.
-            PlanInfeasible: when what is wished cannot be had.
+            PlanInfeasible: when what is asked for cannot be had.
         """
 
     @abstractmethod
@@ -344,7 +344,7 @@ class AnsweringMechanism(SessionMechanism[S]):
 
     @abstractmethod
     def again(self, state: S, query: Query, given: Units, bound: float | None, target: Target) -> Answer | None:
-        """The first answer once more; None where it is not known as well as is wished."""
+        """The first answer once more; None where it is not known as well as is asked for."""
 
     @abstractmethod
     def show(self, state: S, query: Query, units: Units, target: Target) -> Estimates | None:
@@ -371,7 +371,7 @@ class Pinning(ABC, Generic[S]):
         """The measurements due at the opening, given what was measured before, with the price of each.
 
         Raises:
-            PlanInfeasible: when what the session wishes cannot be paid.
+            PlanInfeasible: when what the session asks for cannot be paid.
         """
 
 

@@ -77,7 +77,7 @@ class TableMechanism(RecordedMechanism[Evidence]):
         """The measurements due at the opening, given what others measured, each with its price.
 
         Raises:
-            PlanInfeasible: when what the session wishes cannot be paid.
+            PlanInfeasible: when what the session asks for cannot be paid.
         """
         buying = self._opening.dataset.purchase
         try:
@@ -104,7 +104,7 @@ class TableMechanism(RecordedMechanism[Evidence]):
         """An estimate where that is good enough or nothing can be paid, else a measurement.
 
         Raises:
-            PlanInfeasible: when what is wished cannot be had; nothing was drawn.
+            PlanInfeasible: when what is asked for cannot be had; nothing was drawn.
         """
         answerer, target = answerer_of(query, self._space), self._targeted(target)
         if answerer.counts.is_zero:

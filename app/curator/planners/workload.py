@@ -196,7 +196,7 @@ def _measured(
                 f"a release measures at most {MOST_CELLS:,} cells, and the workload has "
                 f"{sum(marginal.cells for marginal in own):,}: ask for fewer marginals, or of fewer attributes"
             )
-        cells = workload.marginal_of.cells
+        cells = workload.marginal.cells
         if method == "projection" and cells > MOST_FITTED:
             # Said before anything is paid: what would be made of the measurements could not be held.
             raise PlanInfeasible(
@@ -227,7 +227,7 @@ def _factorized(
             weights[marginal] = weights.get(marginal, 0.0) + 1.0
         if workload.even:
             return for_marginals(weights, paying, public_total=dataset.records is not None, emphasis=emphasis)
-    marginal = workload.marginal_of
+    marginal = workload.marginal
     if marginal.cells > MOST_ROW_CELLS:
         raise UnfitWorkload(
             f"the workload tells {approximate(marginal.cells)} cells apart, at most {MOST_ROW_CELLS:,}: ask for "

@@ -329,8 +329,8 @@ def _root_of(parts: FloatArray, factor: float, shape_factor: float, variances: F
 
 
 def _of_pairs(gram: FloatArray) -> FloatArray:
-    """The cells of a symmetric matrix that are shared between one question and others, of the inner products of their
-    sides S, T and both.
+    """The products that one question shares with others on a symmetric matrix, from the inner products of their sides S
+    and T and of both.
 
     Of two products ``a b'`` and ``c d'`` the symmetric cells share ``<a,c><b,d> + <a,d><b,c>``; a question is
     ``S T' - 1/2 W W'``.

@@ -217,7 +217,7 @@ class LocalFits:
         of the fit from what is known now, or twice as many where the measurement divides them.
         """
         cells, values, tables = question.cells, question.cells, 1
-        if self._residuals.total.estimable:
+        if self._residuals.begun:
             found = self.best(question)
             cells = min(2 * found.counts.size, max(MOST_CELLS, question.cells))
             values += sum(len(known.values) for known in found.known)

@@ -710,6 +710,11 @@ class Residuals:
         return other
 
     @property
+    def begun(self) -> bool:
+        """Whether anything is known of how many records there are; else nothing can be shown."""
+        return bool(self.total.estimable)
+
+    @property
     def total(self) -> Unbiased:
         """The number of records: public, or the best estimate from all measurements; NaN before the first."""
         return self.unbiased(Product.over({}))

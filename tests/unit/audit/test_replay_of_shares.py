@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.audit.playing import Document, judged
 from tests.unit.audit.test_replay_of_evidence import documents_of, sealed
-from tests.unit.audit.test_replay_of_statistics import PERSONS, of, own, played
+from tests.unit.audit.test_replay_of_statistics import PERSONS, of, own, played, without_measurement
 
 pytestmark = pytest.mark.slow
 
@@ -119,11 +119,7 @@ def kind(documents: list[Document]) -> None:
 
 
 def no_measurement(documents: list[Document]) -> None:
-    answer, measured = of(documents, GROUPS)
-    documents.remove(measured)
-    del answer["measurement"]
-    answer["source"] = "estimate"
-    documents[-1]["updates"] -= 1
+    without_measurement(documents, GROUPS)
 
 
 @pytest.mark.parametrize(

@@ -383,12 +383,17 @@ def expected(documents: list[Document]) -> None:
     of(documents, MEAN)[1]["expected"] = {"standard_error": 3, "values": [1, 2]}
 
 
-def no_measurement(documents: list[Document]) -> None:
-    answer, measured = of(documents, MEAN)
+def without_measurement(documents: list[Document], asked: Document) -> None:
+    """The answer to a question as one that nothing was measured for."""
+    answer, measured = of(documents, asked)
     documents.remove(measured)
     del answer["measurement"]
     answer["source"] = "estimate"
     documents[-1]["updates"] -= 1
+
+
+def no_measurement(documents: list[Document]) -> None:
+    without_measurement(documents, MEAN)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from app.curator import opening as module
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import UpdatesExhausted
 from app.curator.mechanisms.oqr import Learnt, OnlineQueryResponse
-from app.curator.mechanisms.protocol import GREATEST_ANSWER, NO_WISH, Answer, Test
+from app.curator.mechanisms.protocol import GREATEST_ANSWER, NO_TARGET, Answer, Test
 from app.curator.opening import Header, Opening
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
@@ -95,11 +95,11 @@ class TestOnlineQueryResponse:
         mechanism, plan = OnlineQueryResponse(opening), opening.plan
         state = mechanism.start()
         query = TABLE.compiled({"type": "predicate", "where": {"x0": {"equals": 1}}})
-        due = mechanism.decide(state, query, NO_WISH)
+        due = mechanism.decide(state, query, NO_TARGET)
         assert isinstance(due, Test)
         assert (due.noise.law, due.noise.scale) == ("laplace", plan.noise_scale_units)
         assert due.price == Amounts(plan.cost_per_update, None)
-        again = mechanism.decide(state, query, NO_WISH)
+        again = mechanism.decide(state, query, NO_TARGET)
         assert isinstance(again, Test)
         assert again.noise is due.noise
         assert (due.threshold, due.race) == (plan.threshold_units, plan.race)
@@ -118,9 +118,9 @@ class TestOnlineQueryResponse:
         state.updates = most
         state.forfeits = 1
         with pytest.raises(UpdatesExhausted):
-            mechanism.decide(state, query, NO_WISH)
+            mechanism.decide(state, query, NO_TARGET)
         state.forfeits = 0
-        due = mechanism.decide(state, query, NO_WISH)
+        due = mechanism.decide(state, query, NO_TARGET)
         assert isinstance(due, Answer)
         assert due.error_bound == mechanism.error_bound(query)
 

@@ -26,7 +26,7 @@ def test_weights_on_cells_give_what_a_table_answers() -> None:
     catch cells in another order, a row too many, and values of one cell that are told apart.
     """
     table = np.random.default_rng(1).integers(0, 9, SIZES).astype(float)
-    marginal = WORKLOAD.marginal_of
+    marginal = WORKLOAD.marginal
     singles = [Partition.singles(size) for size in SIZES]
     expected = []
     for question in WORKLOAD.questions:
