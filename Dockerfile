@@ -11,7 +11,8 @@ RUN /opt/curator/bin/pip install --require-hashes -r requirements.lock
 COPY pyproject.toml README.md ./
 COPY app ./app
 COPY migrations ./migrations
-RUN /opt/curator/bin/pip install --no-deps .
+COPY clients/python ./clients/python
+RUN /opt/curator/bin/pip install --no-deps ./clients/python .
 
 FROM python:3.11-slim
 LABEL org.opencontainers.image.title="curator" \

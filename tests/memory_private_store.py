@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from app.audit.commitment import FileDigest
 from app.declarations.drafts import ColumnSummary, Layout, Numbers
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import Spec
 from app.services.errors import Unavailable
 from app.services.ports import Upload
+from app.services.registered import RegisteredCounts
 from app.spaces.factory import space_of
 from app.spaces.space import Space
-from app.spaces.tensor import Tensor
+from curator_client.proofs.commitment import FileDigest
 
 
 class MemoryPrivateStore:
@@ -93,9 +93,9 @@ class MemoryPrivateStore:
     def alike(self, upload: Upload, entry: dict[str, str]) -> bool:
         return not self._marks[entry["file_name"]].isdisjoint(upload.contents.values())
 
-    def tensor(self, space: Space, entry: dict[str, str]) -> Tensor:
+    def counts(self, space: Space, entry: dict[str, str]) -> RegisteredCounts:
         self.check(entry)
-        return space.tensor(self.files[entry["file_name"]])
+        return RegisteredCounts(space.tensor(self.files[entry["file_name"]]), lambda: self.check(entry))
 
     def check(self, entry: dict[str, str]) -> None:
         if entry["file_name"] not in self.files:

@@ -534,7 +534,7 @@ class MemoryTransaction:
 
     def reply_names(self, after: ReplyName, most: int) -> list[tuple[ReplyName, bytes | None]]:
         found = [(name, row) for name, row in sorted(self._tables.replies.items()) if name > after][:most]
-        return [(name, row.reply if row.status in (201, 202) else None) for name, row in found]
+        return [(name, row.reply if row.opens else None) for name, row in found]
 
     def remove_replies(self, names: Sequence[ReplyName]) -> None:
         def step(tables: Tables) -> None:

@@ -102,7 +102,7 @@ class Universe:
         """The array in every layout the vault may hold it in."""
         narrow = array.astype(integer_type(int(array.min(initial=0)), int(array.max(initial=0))))
         found = [self.space.tensor(array), self.space.tensor(narrow), self.space.tensor(array.astype(np.float64))]
-        if array.ndim == 2:
+        if array.ndim == 2 and self.space.kind != "table":
             found.append(self.space.tensor(csr_array(narrow)))
         # Float arrays are hypotheses: only integers are private data.
         return [t for t in found if getattr(t, "exact", True)]

@@ -38,8 +38,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from app.audit import records
-from app.audit.findings import Malformed, Unfollowed, taking_apart
+from app.audit.failures import Malformed, taking_apart
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.opening import Header
 from app.declarations.errors import CuratorError
@@ -47,6 +46,8 @@ from app.declarations.spec import parse_spec
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT
 from app.privacy.ledger import Account, Amounts, Share
+from curator_client.proofs import records
+from curator_client.proofs.findings import Unfollowed
 
 Kind = Literal["reserve", "purchase", "charge", "return", "forfeit"]
 _KINDS = frozenset({"reserve", "purchase", "charge", "return", "forfeit"})

@@ -21,7 +21,7 @@ were never made: rule 8 alone is against that. See docs/audit.md.
 The file is a stranger's. Whatever it holds there is a verdict, and no more memory is taken than a stated limit: lines
 are read up to a length, and what a hypothesis takes is counted before it is made. Errors of type or key are the file's
 where it is taken apart and nowhere else: one in the mathematics is a fault of the replay, and no verdict
-(:class:`~app.audit.findings.Undecided`).
+(:class:`~app.audit.failures.Undecided`).
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.audit import records
-from app.audit.findings import Malformed, Undecided, Unfollowed, taking_apart
+from app.audit import forms, writing
+from app.audit.failures import Malformed, Undecided, taking_apart
 from app.constructions.mechanism import Iterative
 from app.curator.mechanisms.contract import ContractMechanism
 from app.curator.mechanisms.evidence import Evidence
@@ -74,6 +73,8 @@ from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.queries.request import WANTED
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
+from curator_client.proofs import records
+from curator_client.proofs.findings import Unfollowed
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ class Replaying:
             self._weights(self.session, line)
             return
         try:
-            record = records.parse(line)
+            record = forms.parse(line)
             kind = record["record"]
         except (ValueError, KeyError, RecursionError):
             raise _Broken("a line is not a record", self._next()) from None
@@ -262,7 +263,7 @@ class Replaying:
         self.work = _WORK_FACTOR * mechanism.nbytes(updates)
 
     def _header(self, line: bytes, record: dict[str, Any]) -> None:
-        if record.get("format") != records.FORMAT:
+        if record.get("format") != writing.FORMAT:
             raise _Broken("the transcript's format is not known")
         if not _is_canonical(record, line):
             raise _Broken("the header is not canonical")
@@ -308,14 +309,14 @@ class Replaying:
             raise _Broken("the header has no time")
         self.session, self.head, self.name, self.second = session, records.sha256(line), header.session, second
         self.opened_at = header.opened_at
-        self.learnt = records.HypothesisDigest(header.document)
+        self.learnt = writing.HypothesisDigest(header.document)
         if space.extent == "unbounded":
             self.keeps = _ELEMENTS_FACTOR
             return
         mechanism = opening.request.mechanism
         self.keeps = _KEPT_FACTOR if isinstance(mechanism, Iterative) and mechanism.step == "refit" else 0
         if self.work + _DENSE_BYTES * space.cells <= self.memory_limit:
-            self.longest = max(self.longest, records.weights_length(4 * space.cells))
+            self.longest = max(self.longest, writing.weights_length(4 * space.cells))
 
     def _measurement(self, session: Session, line: bytes, record: dict[str, Any]) -> None:
         """A measurement that the header names, or the next entry must."""
@@ -330,7 +331,7 @@ class Replaying:
             raise _Broken("a measurement cannot be read", sequence) from None
         _check_space(session, measured, sequence)
         whose = {field: record[field] for field in ("session", "sequence", "recorded_at")}
-        if records.measurement_record(measured=measured.document(), **whose) != line:
+        if writing.measurement_record(measured=measured.document(), **whose) != line:
             raise _Broken("a measurement is not canonical", sequence)
         if records.second(record["recorded_at"]) is None:
             raise _Broken("a measurement has no time", sequence)
@@ -388,7 +389,7 @@ class Replaying:
         size = 4 * space.cells if space.extent != "unbounded" else 0
         tail = len(line) - len(records.WEIGHTS_TAIL)
         name = line[tail - 64 : tail].decode("ascii", "replace")
-        if not size or len(line) != records.weights_length(size):
+        if not size or len(line) != writing.weights_length(size):
             raise _Broken("a weights record is not of the universe's size", sequence)
         self._afford(_DENSE_BYTES * space.cells, sequence)
         try:
@@ -396,7 +397,7 @@ class Replaying:
                 blob = binascii.a2b_base64(view[len(records.WEIGHTS_HEAD) :][: 4 * -(-size // 3)], strict_mode=True)
         except ValueError:
             raise _Broken("a weights record cannot be read", sequence) from None
-        if records.sha256(blob) != name or records.weights_record(name, blob) != line:
+        if records.sha256(blob) != name or writing.weights_record(name, blob) != line:
             raise _Broken("a weights record is not what its hash names", sequence)
         if name in self.blobs:
             raise _Broken("weights stand there a second time", sequence)
@@ -454,7 +455,7 @@ class Replaying:
 
     def _sealed(
         self, session: Session, kind: str, record: dict[str, Any], sequence: int
-    ) -> tuple[records.Sealed, Query | None, Amounts]:
+    ) -> tuple[writing.Sealed, Query | None, Amounts]:
         """An entry as it would be written of what its record says, the query that it answers, and the price that a
         forfeit tells.
 
@@ -472,7 +473,7 @@ class Replaying:
                 if told is not None:
                     price = Amounts.read(told)
             with taking_apart(*_UNWRITTEN):
-                sealed = records.forfeit_entry(
+                sealed = writing.forfeit_entry(
                     sequence=sequence, recorded_at=recorded_at, previous_hash=self.head, price=told
                 )
             if self.releases and (session.sequence or price != session.plan.holds):
@@ -482,7 +483,7 @@ class Replaying:
             with taking_apart():
                 measurement = str(record["measurement"])
             with taking_apart(*_UNWRITTEN):
-                sealed = records.release_entry(
+                sealed = writing.release_entry(
                     sequence=sequence, recorded_at=recorded_at, previous_hash=self.head, measurement=measurement
                 )
             return sealed, None, NOTHING
@@ -494,7 +495,7 @@ class Replaying:
             values, source, error_bound = records.values_of(record), str(record["source"]), record["error_bound"]
             tested = _tested(record.get("tested"))
         with taking_apart(*_UNWRITTEN):
-            sealed = records.answer_entry(
+            sealed = writing.answer_entry(
                 sequence=sequence,
                 query=query.canonical_bytes,
                 values=values,
@@ -533,7 +534,7 @@ class Replaying:
         """
         if "asked" not in record:
             return None
-        asked, told = record["asked"], records.words(record["asked"])
+        asked, told = record["asked"], writing.words(record["asked"])
         if told is None or not isinstance(asked, dict) or not WANTED.isdisjoint(asked):
             raise _Broken("the question as asked is none that an entry keeps", sequence)
         meant, space = None, session.dataset.space
@@ -670,7 +671,7 @@ class Replaying:
         # The header is in the log, too.
         if log_size is not None and (type(log_size) is not int or log_size <= session.sequence):
             raise _Broken("the trailer names a log that cannot hold the entries")
-        sealed = records.trailer(
+        sealed = writing.trailer(
             entries=session.sequence,
             head_hash=self.head,
             hypothesis_digest=self.learnt.hexdigest(),
@@ -679,7 +680,7 @@ class Replaying:
             log_size=log_size,
             logged="log_size" in record,
         )
-        for name, due in records.parse(sealed).items():
+        for name, due in forms.parse(sealed).items():
             if not _same(record[name], due):
                 raise _Broken(_TOLD[name])
         self.status, self.ended = record["status"], True
@@ -907,34 +908,30 @@ def replay(
     return _verdict(Replaying(head, entries, memory_limit), lines)
 
 
-def replay_file(
-    path: Path,
-    progress: Callable[[int, int], None] | None = None,
+def replay_stream(
+    file: BinaryIO,
+    heard: Callable[[int], None] | None = None,
     *,
     head: str | None = None,
     entries: int | None = None,
     memory_limit: int = MEMORY_LIMIT,
     watch: Watch | None = None,
 ) -> Verdict:
-    """Check a transcript file as :func:`replay` does; ``progress`` hears of bytes read and bytes in all, ``watch`` of
-    each record but weights once it was found to follow.
+    """Check a transcript that somebody opened as :func:`replay` does; ``heard`` hears of how many bytes more were read,
+    ``watch`` of each record but weights once it was found to follow.
 
     Raises:
         OSError: when the file cannot be read.
         Unfollowed: as ``watch`` does.
         Undecided: when the replay itself fails.
     """
-    total, done = path.stat().st_size, 0
     state = Replaying(head, entries, memory_limit, watch)
 
     def lines() -> Iterator[bytes]:
-        nonlocal done
-        with path.open("rb") as file:
-            while line := file.readline(state.longest + 2):
-                done += len(line)
-                if progress is not None:
-                    progress(done, total)
-                yield line
+        while line := file.readline(state.longest + 2):
+            if heard is not None:
+                heard(len(line))
+            yield line
 
     # As the server computes: sums in the same order, and no threads that wait for each other over small matrices.
     with threadpool_limits(1, "blas"):

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from app.audit.books import Opened, Tally
-from app.audit.findings import Unfollowed
 from app.audit.replay import Replaying
-from app.audit.threads import Thread
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
+from curator_client.proofs.findings import Unfollowed
+from curator_client.proofs.threads import Thread
 
 
 class Differs(Unfollowed):

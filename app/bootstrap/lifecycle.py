@@ -10,16 +10,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.http.metrics import Levels, Metrics
 from app.services.answering.dispatch import Answering
-from app.services.datasets import Datasets
 from app.services.loading import sweep_snapshots
 from app.services.ports import ReleaseStatus
+from app.services.retirement import Retirement
 from app.settings import Settings
 from app.storage.database import DataDirLock
 from app.storage.private_store import VaultStore
 from app.storage.snapshots import SnapshotFiles
 from app.storage.store import SqlStore
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: Seconds in which requests under way may be finished when the server ends.
 DRAIN_SECONDS = 30
@@ -48,7 +48,7 @@ class Lifecycle:
         private: the private files.
         snapshots: the snapshots of sessions.
         answering: the lanes.
-        datasets: the use cases of data sets; at a start they finish what was interrupted.
+        retirement: at a start it finishes what was interrupted.
         metrics: where the levels are exposed.
         background: tasks that are started after the lanes, and stopped after them.
         database_bytes: measures the database.
@@ -63,14 +63,14 @@ class Lifecycle:
         private: VaultStore,
         snapshots: SnapshotFiles,
         answering: Answering,
-        datasets: Datasets,
+        retirement: Retirement,
         metrics: Metrics,
         background: Sequence[BackgroundTask],
         database_bytes: Callable[[], int],
         lock: DataDirLock | None,
     ) -> None:
         self._settings, self._store, self._private, self._snapshots = settings, store, private, snapshots
-        self._answering, self._datasets, self._metrics, self._background = answering, datasets, metrics, background
+        self._answering, self._retirement, self._metrics, self._background = answering, retirement, metrics, background
         self._database_bytes, self._lock = database_bytes, lock
 
     def start(self) -> None:
@@ -78,7 +78,7 @@ class Lifecycle:
         if self._lock is not None:
             self._lock.acquire(shared=True)
         self._answering.start()
-        self._datasets.recover()
+        self._retirement.recover()
         sweep_snapshots(self._store, self._snapshots)
         for task in self._background:
             task.start()
@@ -86,7 +86,7 @@ class Lifecycle:
         vault = self._settings.vault_dir
         missing = [name for name, entry in self._files().items() if not (vault / entry["file_name"]).exists()]
         if missing:
-            log.error("private files are missing", datasets=missing, advice=LOST_FILES)
+            logger.error("private files are missing", datasets=missing, advice=LOST_FILES)
 
     def stop(self) -> None:
         """Answer what waits, and let go of everything."""
@@ -108,7 +108,7 @@ class Lifecycle:
         except SQLAlchemyError:
             return "the database cannot be reached"
         if lost:
-            log.error("private files cannot be used", datasets=lost, advice=LOST_FILES)
+            logger.error("private files cannot be used", datasets=lost, advice=LOST_FILES)
             return LOST_FILES
         return "answers wait for a commit that keeps failing" if self._answering.stalled else None
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import structlog
 
-from app.audit.notes import Signer, Verifier
 from app.bootstrap.clock import utc_now
 from app.bootstrap.preconditions import StartRefused
 from app.services.log_keys import KeyUnknown, LogKeys
 from app.services.rekeying import LogLags, tell
 from app.services.sequencer import Sequencer
 from app.settings import Settings
+from app.storage.keys import KeyDamaged, kept_key, made_key, replace_key, sweep_keys
 from app.storage.log_signatures import SqlLogKeys
 from app.storage.log_store import SqlLog
 from app.storage.store import SqlStore
-from app.storage.vault import LOG_KEY, NEXT_LOG_KEY, VaultCorrupt, kept_key, made_key, replace_key, sweep_keys
+from curator_client.proofs.notes import Signer, Verifier
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
+#: The files of the log's key, and of the one that is to be its next.
+LOG_KEY, NEXT_LOG_KEY = "log.key", "log-next.key"
 UNKNOWN = (
     "the log is signed with a key that is not here: put keys/log.key back into the data folder, which all servers of "
     "one database share, or set CURATOR_LOG_KEY, and after a change CURATOR_LOG_OLD_KEY to the one before; "
@@ -58,7 +60,7 @@ def settle(settings: Settings, store: SqlStore) -> None:
     except KeyUnknown:
         if settings.log_key is not None or (settings.keys_dir / LOG_KEY).exists():
             raise StartRefused(UNKNOWN) from None
-        log.error("the log cannot be signed", advice=UNKNOWN)
+        logger.error("the log cannot be signed", advice=UNKNOWN)
 
 
 def rotate(settings: Settings, store: SqlStore) -> Verifier:
@@ -118,7 +120,7 @@ def _settle(settings: Settings, store: SqlStore) -> None:
         keys.signer()
         tell(keys, Sequencer(sql))
         _finish(settings, keys)
-    except (OSError, VaultCorrupt, LogLags) as error:
+    except (OSError, KeyDamaged, LogLags) as error:
         raise StartRefused(f"the key of the log cannot be used: {error}") from None
 
 

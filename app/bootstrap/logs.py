@@ -11,7 +11,7 @@ import structlog
 
 from app.bootstrap.clock import TIME_FORMAT
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 class _LogLines:
@@ -41,7 +41,7 @@ class _LibraryLogs(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[0] if record.exc_info else None
         words = {"words": record.getMessage()} if record.name == "uvicorn.error" and error is None else {}
-        log.warning("a library complains", library=record.name, error=error.__name__ if error else None, **words)
+        logger.warning("a library complains", library=record.name, error=error.__name__ if error else None, **words)
 
 
 def configure_logs(level: str) -> None:

@@ -8,17 +8,19 @@ from pathlib import Path
 from app.bootstrap import log_keys
 from app.bootstrap.clock import utc_now
 from app.bootstrap.preconditions import StartRefused, check_database_exists, operators_settings, standing_still
+from app.http import problems
 from app.services.upkeep import forfeit as forfeit_all
 from app.services.upkeep import reseal
 from app.settings import Settings
 from app.storage import backup as backups
 from app.storage.database import is_sqlite, make_engines
+from app.storage.ledger_watch import LedgerWatch
 from app.storage.migrate import NewerDatabase, pending
 from app.storage.migrate import migrate as apply_migrations
 from app.storage.private_store import VaultResealer
 from app.storage.store import SqlStore
 from app.storage.vault import Vault, VaultError
-from app.storage.witness import Witness
+from curator_client import durable
 
 
 def migrate() -> None:
@@ -108,11 +110,11 @@ def restore(folder: Path, *, final: bool) -> None:
                     )
                 else:
                     store = backups.open_copy(copy)
-                    forfeit_all(store, utc_now)
+                    forfeit_all(store, utc_now, problems.document)
                     log_keys.begin_anew(settings, store)  # keys are not restored
                     store.close()
                 if embedded is not None:
-                    backups.publish(copy, embedded)
+                    durable.move(copy, embedded)
                 else:
                     backups.pour(copy, writing)
             finally:
@@ -133,8 +135,8 @@ def forfeit() -> None:
     with standing_still(settings):
         store = existing_store(settings)
         try:
-            forfeit_all(store, utc_now)
-            Witness(settings.data_dir, store).reset()
+            forfeit_all(store, utc_now, problems.document)
+            LedgerWatch(settings.data_dir, store).reset()
         finally:
             store.close()
 
@@ -157,7 +159,7 @@ def rotate_vault() -> int:
         store = existing_store(settings)
         try:
             # Files that no row names are removed at the end: the rows must belong to this folder.
-            Witness(settings.data_dir, store).check()
+            LedgerWatch(settings.data_dir, store).check()
             old, new = (
                 Vault(settings.vault_dir, each, keys_folder=settings.keys_dir)
                 for each in (settings.vault_old_key_bytes(), key)
@@ -190,7 +192,7 @@ def rotate_log(*, lost: bool) -> str:
     with standing_still(settings):
         store = existing_store(settings)
         try:
-            Witness(settings.data_dir, store).check()
+            LedgerWatch(settings.data_dir, store).check()
             if not lost:
                 return log_keys.rotate(settings, store).text()
             if not log_keys.begin_anew(settings, store):

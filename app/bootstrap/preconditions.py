@@ -10,9 +10,9 @@ from app.bootstrap.process import forbid_core_dumps
 from app.settings import Settings, nearest_variable, unknown_variables
 from app.storage import backup as backups
 from app.storage.database import AlreadyServed, DataDirLock
+from app.storage.ledger_watch import OldDatabase
 from app.storage.migrate import NewerDatabase
 from app.storage.vault import VaultError
-from app.storage.witness import OldDatabase
 
 
 class StartRefused(Exception):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: Heaps of the C library that all threads share. Threads that hold the interpreter's lock run one at a time.
 HEAPS = 2
@@ -48,7 +48,7 @@ def allow_open_files(number: int) -> None:
         granted = number if hard == resource.RLIM_INFINITY else min(number, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, granted), hard))
         if granted < number:
-            log.warning("fewer files may be open than connections need", allowed=granted, needed=number)
+            logger.warning("fewer files may be open than connections need", allowed=granted, needed=number)
 
 
 def end_with_parent() -> None:

@@ -41,7 +41,7 @@ from app.storage.readers import Read
 from app.storage.readers.report import Report
 from app.storage.vault import VaultCorrupt, container, data_of
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: Seconds that reading a file may take.
 READ_SECONDS = 600.0
@@ -111,7 +111,7 @@ class ProcessReaders:
                 told, memory = _received(ours)
             except (EOFError, OSError) as error:
                 late = time.monotonic() - began >= self._seconds
-                log.warning("a process that read an upload was ended", late=late, error=type(error).__name__)
+                logger.warning("a process that read an upload was ended", late=late, error=type(error).__name__)
                 if late:
                     raise InvalidDataset(
                         f"to read the file takes longer than the {self._seconds:g} s it may: save it as CSV or "
@@ -121,7 +121,7 @@ class ProcessReaders:
         if "refused" in told:
             raise InvalidDataset(told["refused"], **told["extra"])
         if "failed" in told:
-            log.error("an upload could not be read", error=told["failed"])
+            logger.error("an upload could not be read", error=told["failed"])
             raise ReaderFailed(told["failed"])
         return told["told"], memory
 
@@ -199,9 +199,9 @@ def _begun(path: Path) -> socket.socket:
                 _NURSERY.end(forked_by)  # it has ended, perhaps with what it was just told of
             ours.close()
     except OSError as error:
-        log.error("no process can be begun that reads uploads", error=type(error).__name__)
+        logger.error("no process can be begun that reads uploads", error=type(error).__name__)
     else:
-        log.error("processes that read uploads end as they begin")
+        logger.error("processes that read uploads end as they begin")
     raise Unavailable("the server cannot begin to read the file: send it again later")
 
 

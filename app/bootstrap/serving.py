@@ -22,16 +22,16 @@ from app.bootstrap.preconditions import StartRefused, data_lock, operators_setti
 from app.bootstrap.process import allow_open_files, end_with_parent, forbid_core_dumps, share_heaps
 from app.bootstrap.wiring import build
 from app.http.metrics import forget_others, shared_folder, sharing
-from app.http.protocol import HttpProtocol
-from app.http.workers import Supervisor
+from app.server.protocol import HttpProtocol
+from app.server.workers import Supervisor
 from app.services.ports import StoreConflict
 from app.settings import Settings
 from app.storage.database import AlreadyServed, is_sqlite, make_engines
+from app.storage.ledger_watch import LedgerWatch, OldDatabase
 from app.storage.migrate import NewerDatabase, pending
 from app.storage.migrate import migrate as apply_migrations
-from app.storage.witness import OldDatabase, Witness
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: Seconds without a sign of life after which a worker is taken for hung and replaced. An update of a large hypothesis,
 #: or a registration, may well keep one silent for minutes.
@@ -59,7 +59,7 @@ def prepare(settings: Settings) -> None:
         except NewerDatabase as error:
             raise StartRefused(str(error)) from None
         try:
-            Witness(settings.data_dir, built.store).check()
+            LedgerWatch(settings.data_dir, built.store).check()
         except OldDatabase as error:
             raise StartRefused(str(error)) from None
         try:
@@ -129,7 +129,7 @@ def serve(host: str, port: int, workers: int) -> None:
     try:
         prepare(settings)
         allow_open_files(2 * settings.max_connections + SPARE_FILES)
-        log.info("serving", host=host, port=port, workers=workers, database="embedded" if embedded else "server")
+        logger.info("serving", host=host, port=port, workers=workers, database="embedded" if embedded else "server")
         config = uvicorn.Config(
             "app.bootstrap.serving:application",
             factory=True,
@@ -159,5 +159,5 @@ def serve(host: str, port: int, workers: int) -> None:
             if not server.started:
                 sys.exit(STARTUP_FAILURE)
     finally:
-        log.info("stopped")
+        logger.info("stopped")
         lock.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -27,36 +28,49 @@ from app.http.fair_queue import FairQueue
 from app.http.metrics import Metrics
 from app.http.streams import Streams
 from app.releases import factorization
+from app.server.connection_limits import ConnectionLimits
+from app.server.protocol import ConnectionPolicy
 from app.services import openings
 from app.services.answering.dispatch import Answering
 from app.services.checks import Checks
+from app.services.commitments import Commitments
 from app.services.cosignatures import Cosignatures
 from app.services.datasets import Datasets
+from app.services.dummy_datasets import DummyDatasets
 from app.services.exports import ExportSpace
+from app.services.grants import Grants
 from app.services.hourly import Hourly
+from app.services.hypotheses import Hypotheses
+from app.services.idempotency import remove_replies
 from app.services.log import Log
 from app.services.measurements import Measurements
 from app.services.memory import Memory
+from app.services.plans import Plans
 from app.services.principals import Principals
+from app.services.registration import Registration
 from app.services.release_jobs import QUICK_LIMIT, ReleaseJobs
 from app.services.releases import Releases
-from app.services.replies import remove_replies
+from app.services.retirement import Retirement
 from app.services.sequencer import Sequencer
 from app.services.services import Services
+from app.services.session_opening import SessionOpener
 from app.services.sessions import Sessions
+from app.services.transcripts import Transcripts
 from app.settings import Settings
 from app.storage.database import DataDirLock, database_bytes, is_sqlite, make_engines
+from app.storage.ledger_watch import LedgerWatch
 from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.private_store import VaultStore
 from app.storage.snapshots import SnapshotFiles
 from app.storage.store import SqlStore
 from app.storage.vault import Vault
-from app.storage.witness import Witness
 
 #: Plans that are made at a time, session states that are rebuilt at a time for transcripts and hypotheses, and files
 #: that are read at a time: each takes as much memory as the universe or the file is large.
 PLANS, EXPORTS, UPLOADS = 2, 2, 2
+#: Pages of transcripts that are read from the database at a time.
+TRANSCRIPT_PAGES = 2
 #: What a release that is foretold to be quick may take of the memory that others may.
 QUICK_MEMORY = 4
 #: Seconds that the search for a plan may take.
@@ -69,11 +83,13 @@ class Built:
 
     context: Context
     store: SqlStore
+    connections: ConnectionPolicy
 
     @cached_property
     def app(self) -> FastAPI:
         """Its HTTP application, made when it is first asked for: preparing a start needs none."""
-        return create_app(self.context)
+        # Where the protocol of each connection finds it.
+        return create_app(self.context, {"connection_policy": self.connections})
 
     @property
     def services(self) -> Services:
@@ -106,7 +122,6 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         metrics,
         render=problems.document,
         deliver=delivery,
-        soon=delivery.soon,
         queue_limit=settings.queue_limit,
         memory=Memory(
             settings.memory_limit - share, [lambda: private.held, openings.held, opening.held, factorization.held]
@@ -118,21 +133,19 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         if not releases.end(id):
             answering.close_now(id, seconds)
 
-    datasets = Datasets(store, private, utc_now, close_session=close_session)
+    datasets, registration = Datasets(store), Registration(store, private, utc_now)
+    dummies = DummyDatasets(store, private, utc_now, datasets, close_session=close_session)
+    retirement = Retirement(store, private, utc_now, datasets, dummies, close_session=close_session)
     sql_log = SqlLog(store)
     sequencer = Sequencer(sql_log)
-    sessions = Sessions(
-        store,
-        private,
-        source,
-        utc_now,
+    plans = Plans(
         datasets,
-        snapshots,
         memory_limit=settings.memory_limit,
         release_seconds=settings.release_seconds,
-        log_size=sql_log.covering,
+        render=problems.document,
     )
-    releases = Releases(store, sessions, datasets, utc_now, render=problems.document)
+    sessions = Sessions(store, log_size=sql_log.covering)
+    releases = Releases(store, utc_now, problems.document)
     jobs = ReleaseJobs(
         store,
         private,
@@ -151,10 +164,10 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         private=private,
         snapshots=snapshots,
         answering=answering,
-        datasets=datasets,
+        retirement=retirement,
         metrics=metrics,
         background=[
-            Witness(settings.data_dir, store),
+            LedgerWatch(settings.data_dir, store),
             Hourly(
                 "replies",
                 partial(remove_replies, store, utc_now),
@@ -162,7 +175,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
             ),
             Hourly(
                 "dummies",
-                lambda stopping: datasets.end_old_dummies(),
+                lambda stopping: dummies.end_old(),
                 "old sessions on made-up records cannot be ended",
             ),
             jobs,
@@ -174,8 +187,17 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     services = Services(
         Principals(store, utc_now),
         datasets,
-        Checks(datasets, private),
+        registration,
+        Checks(registration, private),
+        Grants(datasets),
+        Commitments(store, private, utc_now, datasets),
+        retirement,
+        dummies,
+        plans,
+        SessionOpener(store, private, source, utc_now, datasets, dummies, plans),
         sessions,
+        Hypotheses(store, snapshots, sessions),
+        Transcripts(store, sessions, log_size=sql_log.covering),
         Measurements(store, datasets),
         answering,
         releases,
@@ -198,5 +220,14 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         streams=Streams(metrics.refused),
         deadline=Deadline(settings.answer_deadline_ms, metrics.late),
         metrics=metrics,
+        pages=asyncio.Semaphore(TRANSCRIPT_PAGES),
     )
-    return Built(context, store)
+    connections = ConnectionPolicy(
+        limits=ConnectionLimits(settings.max_connections, settings.connections_a_client, settings.trusts),
+        seconds=settings.client_timeout_seconds,
+        bytes_a_second=settings.client_min_rate,
+        idle_seconds=settings.keep_alive_seconds,
+        refused=metrics.refused,
+        draining=context.drain,
+    )
+    return Built(context, store, connections)

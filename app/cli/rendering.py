@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from app.audit.folder import FolderVerdict
     from app.audit.replay import Verdict
+    from app.audit.verdict import FolderVerdict
     from app.client import (
         Answer,
         Check,

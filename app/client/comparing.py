@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
-from app.audit.log import Follower, LinesRefused, LogForked
-from app.audit.notes import Checkpoint, NoteRefused, note_at
 from app.client.errors import Contradicted, NotVerified
 from app.client.log import LogFolder, whole_lines
+from curator_client.proofs.follower import Follower, LinesRefused, LogForked
+from curator_client.proofs.notes import Checkpoint, NoteRefused, note_at
 
 
 def compare(folder: LogFolder, other: Path) -> tuple[Checkpoint, Checkpoint]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, overload
+from typing import Any, Literal, Self, TypedDict, Unpack, overload
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from app.client.answers import Answer, Marginal, parse_answer
 from app.client.errors import NotVerified, Problem, ProtocolError
+from app.client.log import LogFolder
 from app.client.models import (
     JSON,
     Check,
@@ -43,9 +44,6 @@ from app.client.queries import Dense, Groups, QueryLike, asks_table, blocks, deg
 from app.client.releases import Release, ReleaseState, WorkloadPlan, arrow_table
 from app.client.seen import SeenEntries, SeenLog
 from app.client.transport import MOST_DATA, MOST_TRANSCRIPT, SMALL, Call, Transport, parse_json
-
-if TYPE_CHECKING:
-    from app.client.log import LogFolder
 
 NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -1011,11 +1009,11 @@ class Session:
             NotVerified: when the transcript does not replay, is another session's, lacks an entry that was told of or
                 has another in its place, or is not what the log has.
             Contradicted: when the log is not what it was, or not what was signed.
-            app.audit.findings.Undecided: when the replay itself fails, which is no verdict.
+            app.audit.failures.Undecided: when the replay itself fails, which is no verdict.
         """
         # Imported here: the audit loads all that computes plans and hypotheses, which most clients do not need.
-        from app.audit.replay import MEMORY_LIMIT, replay_file
-        from app.client.log import LogFolder
+        from app.audit.replay import MEMORY_LIMIT
+        from app.verifying.transcript import replay_file
 
         entries, head = (None, None) if self.seen is None else self.seen
         limit = MEMORY_LIMIT if memory_limit is None else memory_limit

@@ -12,11 +12,11 @@ from typing import Self
 
 import orjson
 
-from app.audit.findings import Unfollowed
-from app.audit.merkle import Frontier, peaks
-from app.audit.records import parse
-from app.audit.threads import Threads
-from app.nesting import parse_bounded
+from curator_client.proofs.findings import Unfollowed
+from curator_client.proofs.merkle import Frontier, peaks
+from curator_client.proofs.nesting import parse_bounded
+from curator_client.proofs.records import parse
+from curator_client.proofs.threads import Threads
 
 
 @dataclass

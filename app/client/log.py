@@ -21,20 +21,21 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from app.audit import records
-from app.audit.commitment import FileDigest, opens
-from app.audit.key_changes import KeyChange
-from app.audit.log import Follower, LinesRefused, LogForked, LogShrank
-from app.audit.notes import Checkpoint, NoteRefused, NoteUnsigned, Verifier, note_at
-from app.audit.presence import NoRecord, Presence, told_by
-from app.client.curator import Curator
 from app.client.errors import Contradicted, NotVerified, Problem, ProtocolError
 from app.client.frontier import Reached
+from app.client.log_routes import LogRoutes
 from app.client.models import JSON
 from app.client.quorum import Quorum, check_connected
+from curator_client import durable
+from curator_client.proofs import records
+from curator_client.proofs.commitment import FileDigest, opens
+from curator_client.proofs.follower import Follower, LinesRefused, LogForked, LogShrank
+from curator_client.proofs.key_changes import KeyChange
+from curator_client.proofs.notes import Checkpoint, NoteRefused, NoteUnsigned, Verifier, note_at
+from curator_client.proofs.presence import NoRecord, Presence, told_by
 
 if TYPE_CHECKING:
-    from app.audit.folder import FolderVerdict
+    from app.audit.verdict import FolderVerdict
 
 #: Bytes that a fetch may add to a log, and those of all transcripts that it writes, unless more is allowed.
 MOST_BYTES = 1 << 34
@@ -68,7 +69,7 @@ class LogFolder:
 
     def fetch(
         self,
-        curator: Curator,
+        curator: LogRoutes,
         witnesses: Sequence[str] = (),
         need: int | None = None,
         max_age: float | None = None,
@@ -103,10 +104,10 @@ class LogFolder:
                 found, reached = self._follow(curator, state, note, most_bytes)
                 if cosigned is not None:
                     told = state.verifier.checkpoint(cosigned)
-                    write_durably(self._path / "witnessed", cosigned)
+                    durable.write(self._path / "witnessed", cosigned, mode=0o666)
                     check_connected(curator, state.verifier, told, found)
             except (LogShrank, LogForked):
-                (self._path / "refused").write_bytes(note)
+                durable.write(self._path / "refused", note, mode=0o666)
                 raise
         except (LogShrank, LogForked, LinesRefused, NoteRefused) as error:
             raise Contradicted(str(error)) from None
@@ -114,9 +115,9 @@ class LogFolder:
             # Before the checkpoint: the one that is there is signed with an older key, which stays in the list.
             led = [state.verifier, *(KeyChange.open(each).old for each in reversed(state.statements))]
             known = [*led, *(key for key in (self.keys() if kept else ()) if key not in led)]
-            write_durably(self._path / "key", b"".join(key.text().encode() + b"\n" for key in known))
-        write_durably(self._path / "checkpoint", note)
-        write_durably(self._path / "frontier", reached.content())
+            durable.write(self._path / "key", b"".join(key.text().encode() + b"\n" for key in known), mode=0o666)
+        durable.write(self._path / "checkpoint", note, mode=0o666)
+        durable.write(self._path / "frontier", reached.content(), mode=0o666)
         return found
 
     def keys(self) -> list[Verifier]:
@@ -142,7 +143,7 @@ class LogFolder:
                 return key, key.checkpoint(note)
         return keys[-1], keys[-1].checkpoint(note)
 
-    def fetch_transcripts(self, curator: Curator, most_bytes: int = MOST_BYTES) -> Fetched:
+    def fetch_transcripts(self, curator: LogRoutes, most_bytes: int = MOST_BYTES) -> Fetched:
         """Download the transcript of every session and release of which the log that was fetched has more than it had
         when its transcript was.
 
@@ -183,7 +184,7 @@ class LogFolder:
                         raise
                     refused.append(session)
         finally:
-            write_durably(self._path / "frontier", reached.content())
+            durable.write(self._path / "frontier", reached.content(), mode=0o666)
         return Fetched(len(due) - len(refused), tuple(refused))
 
     def replay(
@@ -198,11 +199,11 @@ class LogFolder:
         Raises:
             Contradicted: when the folder's lines are not those that were signed.
             NotVerified: when nothing is kept.
-            app.audit.findings.Undecided: when a replay itself fails, which is no verdict.
+            app.audit.failures.Undecided: when a replay itself fails, which is no verdict.
         """
         # Imported here: the audit loads all that computes plans and hypotheses, which a fetch does not need.
-        from app.audit.folder import replay_folder
         from app.audit.replay import MEMORY_LIMIT
+        from app.verifying.folder import replay_folder
 
         try:
             state = self._state()
@@ -313,7 +314,7 @@ class LogFolder:
         note = self._path / "checkpoint"
         return Follower(*self.signed(note_at(note))) if note.exists() else Follower(self.keys()[0])
 
-    def _follow(self, curator: Curator, state: Follower, note: bytes, most_bytes: int) -> tuple[Checkpoint, Reached]:
+    def _follow(self, curator: LogRoutes, state: Follower, note: bytes, most_bytes: int) -> tuple[Checkpoint, Reached]:
         """The checkpoint of a note, once the folder has all of its lines, and how far these were read."""
         found = state.look(note)
         before = state.seen.size if state.seen is not None else 0
@@ -355,7 +356,7 @@ def whole_lines(file: BinaryIO) -> Iterator[bytes]:
         raise NotVerified(f"{file.name}: {error}") from None
 
 
-def _added(curator: Curator, file: BinaryIO, start: int, end: int, most_bytes: int) -> Iterator[bytes]:
+def _added(curator: LogRoutes, file: BinaryIO, start: int, end: int, most_bytes: int) -> Iterator[bytes]:
     """The entries of a log from one number up to another, each written to a file whose earlier lines have been read.
 
     Raises:
@@ -375,18 +376,3 @@ def _added(curator: Curator, file: BinaryIO, start: int, end: int, most_bytes: i
             file.write(line + b"\n")
             yield line
         start += len(page)
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Give a whole file its name, durably."""
-    part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

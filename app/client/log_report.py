@@ -1,4 +1,4 @@
-"""A report of a log that is kept in a folder, without any service (:mod:`app.audit.report`)."""
+"""A report of a log that is kept in a folder, without any service (:mod:`app.report.reader`)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from app.audit.folder import what_transcripts_lack
-from app.audit.log import Follower, LinesRefused, LogForked, LogShrank
-from app.audit.notes import Checkpoint, NoteRefused, note_at
 from app.audit.replay import MEMORY_LIMIT
-from app.audit.report import Reader
-from app.audit.report_checks import Verified
 from app.client.errors import NotVerified
 from app.client.log import LogFolder
+from app.report.checks import Verified
+from app.report.reader import Reader
+from app.verifying.folder import opened
+from curator_client.proofs.follower import Follower, LinesRefused, LogForked, LogShrank
+from curator_client.proofs.notes import Checkpoint, NoteRefused, note_at
 
 
 def report_of(
@@ -34,7 +34,7 @@ def report_of(
         Undecided: when a replay fails.
         OSError: when something cannot be read.
     """
-    kept, reader = LogFolder(folder), Reader()
+    kept, reader = LogFolder(folder), Reader(memory_limit if replay else None)
     try:
         note = note_at(folder / "checkpoint")
         verifier, checkpoint = kept.signed(note)
@@ -45,13 +45,17 @@ def report_of(
             reader.survey(line)
         for line in kept.lines():
             reader.take(line)
+        reader.end()
         return reader.document(Verified(None, None, None, str(error)))
     before = None if earlier is None else _earlier(kept, earlier)
     problem, fork = _follow(Follower(verifier, before), note, kept, reader)
     refused = _refused(kept, folder / "refused")
     verified = Verified(verifier.name, verifier.text(), checkpoint, problem, before, fork, refused)
-    replays = _replays(folder, Follower(verifier, checkpoint), memory_limit) if replay else None
-    return reader.document(verified, replays)
+    reader.end()
+    if not replay:
+        return reader.document(verified)
+    with opened(folder, checkpoint.size) as files:
+        return reader.document(verified, reader.replay(files))
 
 
 def _follow(state: Follower, note: bytes, kept: LogFolder, reader: Reader) -> tuple[str | None, str | None]:
@@ -98,13 +102,3 @@ def _refused(kept: LogFolder, path: Path) -> Checkpoint | None:
         return kept.signed(note_at(path))[1]
     except (FileNotFoundError, NoteRefused):
         return None
-
-
-def _replays(folder: Path, state: Follower, memory_limit: int) -> dict[str | None, str | None]:
-    """Of each session the first thing that does not follow of its transcript; None where all does."""
-    found: dict[str | None, str | None] = {}
-    for session, broken in what_transcripts_lack(folder, state, memory_limit=memory_limit):
-        if found.get(session) is None:
-            where = "" if broken is None or broken.entry is None else f"entry {broken.entry}: "
-            found[session] = None if broken is None else f"{where}{broken.problem}"
-    return found

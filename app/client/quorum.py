@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from app.audit.log import Follower
-from app.audit.notes import Checkpoint, NoteUnsigned, Verifier, WitnessVerifier
-from app.client.curator import Curator
 from app.client.errors import NotVerified, Problem
+from app.client.log_routes import LogRoutes
+from curator_client.proofs.follower import Follower
+from curator_client.proofs.notes import Checkpoint, NoteUnsigned, Verifier, WitnessVerifier
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Quorum:
             raise ValueError(f"of {len(witnesses)} witnesses 1 to {len(witnesses)} can be needed")
         return Quorum(witnesses, need or len(witnesses), max_age) if witnesses else None
 
-    def ask(self, curator: Curator) -> bytes:
+    def ask(self, curator: LogRoutes) -> bytes:
         """The newest checkpoint that enough of them have cosigned; the log's own signature is not checked.
 
         Raises:
@@ -73,7 +73,7 @@ class Quorum:
         return note
 
 
-def check_connected(curator: Curator, verifier: Verifier, earlier: Checkpoint, later: Checkpoint) -> None:
+def check_connected(curator: LogRoutes, verifier: Verifier, earlier: Checkpoint, later: Checkpoint) -> None:
     """Check by a proof of the service that one checkpoint begins with another; both were verified.
 
     Raises:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from app.client.errors import Problem, ProtocolError, Unreachable
 from app.client.models import JSON, Plan, need
 from app.client.transport import MOST_DATA, SMALL, Call, Transport, lines_of
-from app.nesting import parse_bounded
+from curator_client.proofs.nesting import parse_bounded
 
 ARROW = "application/vnd.apache.arrow.stream"
 #: What files are asked for as, by their endings.

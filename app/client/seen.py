@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from app.audit.log import Follower, LogForked, LogShrank
-from app.audit.notes import NoteRefused, Verifier
-from app.audit.records import parse
 from app.client.errors import Contradicted, NotVerified, Problem, ProtocolError
+from app.client.log_routes import LogRoutes
 from app.client.models import JSON
-
-if TYPE_CHECKING:
-    from app.client.curator import Curator
+from curator_client.proofs.follower import Follower, LogForked, LogShrank
+from curator_client.proofs.notes import NoteRefused, Verifier
+from curator_client.proofs.records import parse
 
 #: Entries of a session that are kept, at most: 12 MiB of them. Of more every other old one is let go.
 MOST_KEPT = 1 << 18
@@ -78,7 +75,7 @@ class SeenLog:
     The key is the one that was told first, or one for which it vouched.
     """
 
-    def __init__(self, curator: Curator) -> None:
+    def __init__(self, curator: LogRoutes) -> None:
         self._curator = curator
         self._state: Follower | None = None
 

@@ -11,7 +11,6 @@ read as JSON of a bounded depth, and has its time: so many seconds, and more onl
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -27,7 +26,8 @@ import httpcore
 import httpx
 
 from app.client.errors import Problem, ProtocolError, Unreachable
-from app.nesting import parse_bounded
+from curator_client.durable import written
+from curator_client.proofs.nesting import parse_bounded
 
 T = TypeVar("T")
 
@@ -239,22 +239,17 @@ class Transport:
             Problem: as :meth:`consume`.
             Unreachable: as :meth:`consume`.
         """
-        part = target.with_name(f".{target.name}.part")
+        with written(target, mode=0o666) as file:
 
-        def write(response: httpx.Response) -> None:
-            with part.open("wb") as file:
+            def write(response: httpx.Response) -> None:
+                file.seek(0)
+                file.truncate()
                 for piece in _pieces(response, call.most):
                     file.write(piece)
                     if progress is not None:
                         progress(file.tell())
-                file.flush()
-                os.fsync(file.fileno())
 
-        try:
             self.consume(call, write)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
 
     def stream(self, call: Call, reader: Callable[[httpx.Response], Iterator[T]]) -> Iterator[T]:
         """Give what ``reader`` makes of the reply to ``call`` as it comes; one try, however long it takes, but for its

@@ -8,27 +8,27 @@ goes on from there. A key belongs to one folder; with one in two folders nobody 
 from __future__ import annotations
 
 import fcntl
-import os
 import secrets
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from app.audit.log import LogForked, LogShrank
-from app.audit.notes import Checkpoint, NoteRefused, Witness
-from app.client.curator import Curator
 from app.client.errors import Contradicted, NotVerified, Problem
-from app.client.log import LogFolder, write_durably
+from app.client.log import LogFolder
+from app.client.log_routes import LogRoutes
 from app.client.quorum import check_connected
+from curator_client import durable
+from curator_client.proofs.follower import LogForked, LogShrank
+from curator_client.proofs.notes import Checkpoint, NoteRefused, Witness
 
 #: How many witnesses are looked for whom to join, at most.
 _MOST = 100
 _KEY_BYTES = 32
 
 
-def cosign(folder: LogFolder, curator: Curator, witness: Witness) -> Checkpoint:
+def cosign(folder: LogFolder, curator: LogRoutes, witness: Witness) -> Checkpoint:
     """Bring a folder up to date, cosign its checkpoint and send it to the service; which one.
 
     Checkpoints in between that others have cosigned are cosigned first: witnesses who come at different times would
@@ -57,7 +57,7 @@ def cosign(folder: LogFolder, curator: Curator, witness: Witness) -> Checkpoint:
                 try:
                     check_connected(curator, verifier, folder.signed(other)[1], found)
                 except (LogForked, LogShrank):
-                    write_durably(folder.path / "refused", other)
+                    durable.write(folder.path / "refused", other, mode=0o666)
                     raise
                 _send(last, curator, witness, other)
             _send(last, curator, witness, note)
@@ -76,29 +76,21 @@ def witness_of(path: Path, name: str | None) -> Witness:
     Raises:
         ValueError: when the file holds something else, others may read it, or the name cannot be one.
     """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise ValueError(f"others may read {path}: chmod 600 it, or better, make another key") from None
-        made = Witness.parse(path.read_text().strip())
-        if name not in (None, made.name):
-            raise ValueError(f"the witness in {path} is called {made.name}") from None
-        return made
-    try:
-        with open(descriptor, "w") as file:
-            made = Witness(secrets.token_bytes(_KEY_BYTES), name)
-            made = Witness.parse(made.text())  # with its name, if that is one
-            file.write(made.text() + "\n")
-            file.flush()
-            os.fsync(descriptor)
-    except BaseException:
-        path.unlink()
-        raise
+    if not path.exists():
+        made = Witness(secrets.token_bytes(_KEY_BYTES), name)
+        made = Witness.parse(made.text())  # with its name, if that is one
+        with suppress(FileExistsError):  # somebody made one meanwhile
+            durable.write(path, f"{made.text()}\n".encode(), replace=False)
+            return made
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise ValueError(f"others may read {path}: chmod 600 it, or better, make another key")
+    made = Witness.parse(path.read_text().strip())
+    if name not in (None, made.name):
+        raise ValueError(f"the witness in {path} is called {made.name}")
     return made
 
 
-def _others(folder: LogFolder, curator: Curator, after: int, before: int) -> list[bytes]:
+def _others(folder: LogFolder, curator: LogRoutes, after: int, before: int) -> list[bytes]:
     """Checkpoints between two sizes that others have cosigned, the smallest first: of one witness at least, of two, and
     so on.
 
@@ -119,10 +111,10 @@ def _others(folder: LogFolder, curator: Curator, after: int, before: int) -> lis
     return [found[size] for size in sorted(found)]
 
 
-def _send(last: Path, curator: Curator, witness: Witness, note: bytes) -> None:
+def _send(last: Path, curator: LogRoutes, witness: Witness, note: bytes) -> None:
     """Cosign a note that was checked, remember it, and let it go."""
     made = witness.cosign(note, int(time.time()))
-    write_durably(last, made)
+    durable.write(last, made, mode=0o666)
     curator.log_cosign(witness.verifier.text(), made)
 
 

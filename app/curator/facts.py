@@ -24,8 +24,8 @@ from app.constructions.mirror_descent import norm_bound
 from app.curator.dataset import FACT_FAILURE
 from app.geometry.norms import Norm
 from app.privacy.ledger import Amounts
+from app.spaces.counts import AllEntries, Contraction, ExactCounts
 from app.spaces.space import Space
-from app.spaces.tensor import PrivateTensor, SparseTensor
 
 
 @dataclass(frozen=True)
@@ -126,12 +126,12 @@ def _float_error(space: Space, norm: Norm) -> float:
     return error * _ROUNDOFF
 
 
-def measure(space: Space, data: PrivateTensor, fact: str) -> int:
+def measure(space: Space, data: ExactCounts, fact: str) -> int:
     """The private fact in units of its grid: a mass exactly, a norm rounded."""
     if fact == "mass":
-        units = int(data.marginal(()))
+        units = int(next(data.tell([Contraction((None,) * len(space.shape))])))
         return units // 2 if space.symmetric else units
     norm = Norm.parse(fact)
     copies = 2 if space.symmetric and norm.family == "lp" else 1
-    array = data.matrix if isinstance(data, SparseTensor) else data.marginal(tuple(range(len(space.shape))))
+    array = next(data.tell([AllEntries()]))
     return round(math.ldexp(norm.of(array, copies), grid_of(space, fact)[0] - space.data_bits))

@@ -2,7 +2,7 @@
 
 It is told before anything is asked for, decides who waits for whom, and keeps from being spent what nothing would come
 of in time. No plan, price or transcript depends on it, so the constants may be others tomorrow. They are those of
-``python -m benchmarks.release_times``, which sets beside each other what is foretold and what it takes.
+``python -m benchmarks.service.release_times``, which sets beside each other what is foretold and what it takes.
 """
 
 from __future__ import annotations

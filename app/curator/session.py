@@ -38,6 +38,7 @@ from app.estimation.intervals import Estimates
 from app.measurements.record import Purchase
 from app.measurements.strategy import Strategy
 from app.privacy.ledger import NOTHING, Amounts, total
+from app.spaces.lazy import lazy
 from app.spaces.query import Query
 
 #: Unverified answers that a session gives, where its plan has fewer queries than this. They are free, and each is a
@@ -71,7 +72,7 @@ class Session:
         assert isinstance(self.mechanism, Pinning)
         self.mechanism.pin(self.state, measured)
 
-    @property
+    @lazy
     def _answering(self) -> AnsweringMechanism[Any]:
         """The mechanism, which answers.
 

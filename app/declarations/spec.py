@@ -307,11 +307,6 @@ Spec = TableSpec | BipartiteSpec | GraphSpec | MatrixSpec | MultisetSpec
 _ADAPTER: TypeAdapter[Spec] = TypeAdapter(Annotated[Spec, Field(discriminator="kind")])
 
 
-def spec_schema(ref_template: str) -> dict[str, Any]:
-    """The JSON schema of a declaration as it may be sent; ``ref_template`` says where the schemas of its parts are."""
-    return _ADAPTER.json_schema(ref_template=ref_template)
-
-
 def written(spec: Spec) -> dict[str, Any]:
     """A declaration as JSON, which :func:`parse_spec` reads as the same: its one written form, without what was left
     out.

@@ -19,13 +19,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Printed
 
-from app.audit.replay import Verdict, replay_file
+from app.audit.replay import Verdict
 from app.client import Answer, Curator, Plan, Problem, Session, predicate, unverified
 from app.demo.analysts import Where, drill_down, grow_cuts
 from app.demo.baseline import expected_largest, gaussian_sigma, gaussian_sigma_charged, queries_to_overtake
 from app.demo.cuts import LEAST_HELD, SLACK, CutOutcome, ask_cuts, cut_case, print_cuts, spelled
 from app.demo.data import BUDGET, Graph, Table, adult, census, email_eu_core, imbalanced_bipartite
 from app.demo.server import ServerFailed, running_server
+from app.verifying.transcript import replay_file
 
 #: Fields of a replay's summary that are printed.
 PRINTED = ("entries", "hypothesis_answers", "estimate_answers", "measurement_answers", "updates", "head_hash")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any
 
 import structlog
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.concurrency import run_in_threadpool
+from starlette.routing import Router
 
-from app.http.connection_limits import ConnectionLimits
 from app.http.context import Context
-from app.http.framework import Application, PlainRoute
 from app.http.middleware import Observe, location
-from app.http.openapi import describe
-from app.http.protocol import ConnectionPolicy
+from app.http.openapi import describe, problem_responses
 from app.http.routes import (
     datasets,
     docs,
@@ -34,9 +34,7 @@ from app.http.routes import (
 
 logger = structlog.get_logger("app.http")
 
-#: Routes are tried in order: the busiest come first.
-ROUTES = (
-    queries,
+RESOURCES = (
     sessions,
     operation,
     principals,
@@ -47,6 +45,7 @@ ROUTES = (
     releases,
     hypotheses,
     log,
+    docs,
 )
 
 
@@ -60,51 +59,54 @@ def _logged(what: str) -> Iterator[None]:
         raise
 
 
-def create_app(context: Context) -> FastAPI:
-    """The application over its context."""
-    limits = context.limits
+def create_app(context: Context, state: Mapping[str, Any]) -> FastAPI:
+    """The application over its context.
 
-    def draining() -> None:
-        for each in (context.plans, context.exports, context.uploads, context.streams):
-            each.drain()
-
-    policy = ConnectionPolicy(
-        limits=ConnectionLimits(limits.max_connections, limits.connections_a_client, limits.trusts),
-        seconds=limits.client_timeout_seconds,
-        bytes_a_second=limits.client_min_rate,
-        idle_seconds=limits.keep_alive_seconds,
-        refused=context.metrics.refused,
-        draining=draining,
-    )
+    Args:
+        context: of the routes.
+        state: given to the server at the start.
+    """
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, ConnectionPolicy]]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
         context.delivery.loop = asyncio.get_running_loop()
         # In a thread: a start waits for lanes, which tickets reach through the loop.
         with _logged("the service cannot start"):
             await run_in_threadpool(context.lifecycle.start)
         try:
-            yield {"connection_policy": policy}  # where the protocol of each connection finds it
+            yield state
         finally:
             with _logged("the service did not stop well"):
                 await run_in_threadpool(context.lifecycle.stop)
 
-    app = Application(
+    app = FastAPI(
         title="Curator",
         summary="A trusted curator: private data behind differentially private linear and cut queries.",
         version="1",
         lifespan=lifespan,
-        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        responses=problem_responses(408, 503),
+        # It would read what requests hold, and send it wherever the environment says.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    app.router.route_class = PlainRoute
-    for routes in ROUTES:
-        routes.add_routes(app, context)
-    docs.add_routes(app)
-    app.openapi_url = "/openapi.json"
-    app.setup()  # adds the route of the document, when all others are there
-    app.openapi = lambda: describe(app, get_openapi)  # type: ignore[method-assign]
-    app.requests = Observe(app.router, context.metrics, context.body_memory, verbose=limits.log_level == "debug")
+    app.state.context = context
+    for resource in RESOURCES:
+        app.include_router(resource.router)
+    # The framework's own layers serve telemetry and debugging, or would answer refusals in words of their own. Queries
+    # go around what is left of them (docs/decisions/0011-around-the-library-where-answers-go.md).
+    router = Router(
+        queries.ROUTES,
+        redirect_slashes=False,
+        default=AsyncExitStackMiddleware(app.router),
+        lifespan=app.router.lifespan_context,
+    )
+    app.openapi = partial(describe, app, [*router.routes, *app.routes])  # type: ignore[method-assign]
+    app.middleware_stack = Observe(
+        router,
+        context.metrics,
+        context.body_memory,
+        verbose=context.limits.log_level == "debug",
+    )
     return app

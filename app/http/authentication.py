@@ -12,13 +12,13 @@ import structlog
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
-from app.http.connection_limits import client_of
+from app.http.clients import client_of
 from app.http.headers import header
 from app.http.token_bucket import TokenBuckets
 from app.services.errors import TooManyRequests, Unauthenticated
 from app.services.principals import Principal, Principals
 
-log = structlog.get_logger("app.http")
+logger = structlog.get_logger("app.http")
 
 #: Seconds of heavy work that count as one heavy request.
 REQUEST_SECONDS = 0.01
@@ -65,12 +65,11 @@ class Authenticator:
         #: By client; each is there while somebody uses it.
         self._guesses_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def authenticate(self, request: Request, *, heavy: bool = False) -> Principal:
+    async def authenticate(self, request: Request) -> Principal:
         """Who is asking. Counts the request.
 
         Args:
             request: whose ``Authorization`` has the key.
-            heavy: whether it takes much work, and so counts against a rate of its own, too.
 
         Raises:
             Unauthenticated: when the key is nobody's.
@@ -79,9 +78,15 @@ class Authenticator:
         principal = await self._recognise(request)
         self._consume(self._requests, principal)
         request.scope["counted"] = 1
-        if heavy:
-            self._consume(self._heavy_requests, principal)
         return principal
+
+    def count_heavy(self, principal: Principal) -> None:
+        """Count an authenticated request that takes much work against a rate of its own, too.
+
+        Raises:
+            TooManyRequests: when the key sends too many such.
+        """
+        self._consume(self._heavy_requests, principal)
 
     async def still_good(self, request: Request) -> bool:
         """Whether the key that a request was let in with is still its principal's; counts nothing."""
@@ -146,7 +151,7 @@ class Authenticator:
                 except Unauthenticated:
                     self._checked(key, check)
                     self._refused("login")
-                    log.warning("log-in failed", client=host)
+                    logger.warning("log-in failed", client=host)
                     await asyncio.sleep(FAILED_LOGIN_SECONDS)
                     raise
         finally:

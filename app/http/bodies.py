@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.types import Scope
@@ -58,9 +59,7 @@ async def read(request: Request, limit: int, memory: BodyMemory) -> bytes:
         PayloadTooLarge: as soon as it passes ``limit`` bytes, or declares that it will.
         Unavailable: when the bodies of all requests leave no memory for it.
     """
-    declared = header(request, b"content-length") or ""
-    if declared.isdigit() and int(declared) > limit:
-        raise too_large(limit)
+    expect_at_most(request, limit)
     # Most often the first part is all there is. The others go into one array: in a list, a part of one byte would take
     # fifty.
     first, rest = b"", bytearray()
@@ -73,6 +72,38 @@ async def read(request: Request, limit: int, memory: BodyMemory) -> bytes:
         else:
             first = part
     return first + rest if rest else first
+
+
+class Described:
+    """A dependency that reads a body, and what the document says of it.
+
+    Args:
+        model: pydantic's type of it; None where the document says nothing of the body.
+        required: whether it has to be there.
+        media_type: how it is sent.
+        encoding: how the fields of a form are.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        required: bool = True,
+        media_type: str = "application/json",
+        encoding: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model, self.required, self.media_type, self.encoding = model, required, media_type, encoding or {}
+
+
+def expect_at_most(request: Request, limit: int) -> None:
+    """Refuse a body that declares to pass ``limit`` bytes.
+
+    Raises:
+        PayloadTooLarge: when it does.
+    """
+    declared = header(request, b"content-length") or ""
+    if declared.isdigit() and int(declared) > limit:
+        raise too_large(limit)
 
 
 def too_large(limit: int) -> PayloadTooLarge:

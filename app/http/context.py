@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,17 +28,6 @@ class Limits(RateLimits, Protocol):
     def max_json_depth(self) -> int: ...
     @property
     def request_timeout_seconds(self) -> float: ...
-    @property
-    def max_connections(self) -> int: ...
-    @property
-    def connections_a_client(self) -> int: ...
-    def trusts(self, host: str) -> bool: ...
-    @property
-    def client_timeout_seconds(self) -> float: ...
-    @property
-    def client_min_rate(self) -> int: ...
-    @property
-    def keep_alive_seconds(self) -> float: ...
     @property
     def metrics_open(self) -> bool: ...
     @property
@@ -75,6 +65,8 @@ class Context:
         streams: of events.
         deadline: holds replies to queries back, where the operator says so.
         metrics: counts.
+        pages: held while a page of a transcript is read from the database, for those that are read at a time in all. A
+            page is as long as its longest record.
     """
 
     services: Services
@@ -90,3 +82,9 @@ class Context:
     streams: Streams
     deadline: Deadline
     metrics: Metrics
+    pages: asyncio.Semaphore
+
+    def drain(self) -> None:
+        """The server drains: what waits or streams ends."""
+        for each in (self.plans, self.exports, self.uploads, self.streams):
+            each.drain()

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from typing import Annotated
 
+from fastapi import Depends
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.http.context import Context
+from app.http.dependencies import AppContext, Caller
 from app.services.exports import KEPT, Export
-from app.services.principals import Principal
 
 
-@contextmanager
-def open_export(context: Context, actor: Principal) -> Iterator[Export]:
-    """A new export, closed if the context ends with an error; else by the reply that sends it.
+async def open_export(context: AppContext, actor: Caller) -> AsyncIterator[Export]:
+    """A new export, closed if the endpoint ends with an error; else by the reply that sends it.
 
     Raises:
         TooManyRequests: when the principal has as many as it may.
@@ -29,6 +28,9 @@ def open_export(context: Context, actor: Principal) -> Iterator[Export]:
     except BaseException:
         export.close()
         raise
+
+
+NewExport = Annotated[Export, Depends(open_export, scope="function")]
 
 
 class ExportResponse(StreamingResponse):

@@ -26,7 +26,7 @@ class Abandoned(Exception):
     """Costly work was given up. Not a CuratorError: the search for a plan would take that for a plan's refusal."""
 
 
-class Work:
+class CostlyWork:
     """Costly work under way, and whether anybody still waits for it."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class FairQueue:
 
     However many requests one principal has waiting, no other waits for longer than the work under way and one turn of
     each other principal. Where there are several turns at a time, one principal never has them all. A request whose
-    client hangs up leaves the queue, and its work is given up (:class:`Work`). For the event loop's thread alone.
+    client hangs up leaves the queue, and its work is given up (:class:`CostlyWork`). For the event loop's thread alone.
 
     Args:
         turns: most turns at a time.
@@ -92,11 +92,11 @@ class FairQueue:
         #: Waiting requests by principal; the principal whose turn is next comes first.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._under_way: Counter[str] = Counter()
-        self._works: set[Work] = set()
+        self._works: set[CostlyWork] = set()
         self._draining = False
 
     @asynccontextmanager
-    async def turn(self, request: Request, principal: Principal) -> AsyncIterator[Work]:
+    async def turn(self, request: Request, principal: Principal) -> AsyncIterator[CostlyWork]:
         """Wait for a turn, which lasts as long as the context. The request's body must have been read.
 
         Raises:
@@ -104,7 +104,7 @@ class FairQueue:
             Unavailable: when too many requests wait in all, or the work was given up: the client hung up, the turn
                 took too long, or the server drains.
         """
-        work = Work()
+        work = CostlyWork()
         listening = asyncio.create_task(_hung_up(request, work))
         try:
             await self._enter(principal.name, work)
@@ -116,7 +116,7 @@ class FairQueue:
             listening.cancel()
 
     @asynccontextmanager
-    async def _begun_turn(self, name: str, work: Work) -> AsyncIterator[None]:
+    async def _begun_turn(self, name: str, work: CostlyWork) -> AsyncIterator[None]:
         """Have a turn that has begun, and give it up when it has lasted too long."""
         loop = asyncio.get_running_loop()
         late = None
@@ -153,7 +153,7 @@ class FairQueue:
         for work in self._works:
             asyncio.get_running_loop().call_later(DRAIN_SECONDS, work.abandon, _ENDING)
 
-    async def _enter(self, name: str, work: Work) -> None:
+    async def _enter(self, name: str, work: CostlyWork) -> None:
         if self._draining:
             raise Unavailable(_ENDING)
         if self._free and self._under_way[name] < self._each:
@@ -213,7 +213,7 @@ class FairQueue:
                 waiter.set_result(None)
 
 
-async def _hung_up(request: Request, work: Work) -> None:
+async def _hung_up(request: Request, work: CostlyWork) -> None:
     """Give the work up when the client has hung up: after a body, nothing else can come."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from app.declarations.errors import InvalidRequest
-from app.nesting import deeper
 from app.services.errors import PayloadTooLarge
+from curator_client.proofs.nesting import deeper
 
 #: Most values of a JSON body. While it is parsed every other request waits, and a byte becomes up to forty in memory.
 MAX_VALUES = 2_000_000

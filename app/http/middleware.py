@@ -7,6 +7,8 @@ import traceback
 from typing import Any
 
 import structlog
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -18,9 +20,10 @@ from app.http import problems
 from app.http.bodies import BodyMemory
 from app.http.headers import expect_plain
 from app.http.metrics import Metrics
+from app.http.parameters import refusal
 from app.services.errors import NotFound, Unavailable
 
-log = structlog.get_logger("app.http")
+logger = structlog.get_logger("app.http")
 
 _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
@@ -44,6 +47,8 @@ def _refused(scope: Scope, error: Exception) -> Response:
         return problems.response(error)
     if isinstance(error, ClientDisconnect):
         return problems.response(InvalidRequest("the body ended before its length"))
+    if isinstance(error, RequestValidationError):
+        return problems.response(refusal(scope["route"], error))
     if isinstance(error, HTTPException):
         if error.status_code == 404:
             return problems.response(NotFound("there is nothing at this path; /docs lists what there is"))
@@ -51,7 +56,7 @@ def _refused(scope: Scope, error: Exception) -> Response:
             return _not_allowed(scope)
         return problems.response(InvalidRequest(str(error.detail)))
     # The type alone: the message, or values in the traceback, could hold anything.
-    log.error("unforeseen error", error=type(error).__name__, place=location(error))
+    logger.error("unforeseen error", error=type(error).__name__, place=location(error))
     return _unfinished()
 
 
@@ -62,7 +67,11 @@ def _unfinished() -> Response:
 def _not_allowed(scope: Scope) -> Response:
     # The framework names only the methods of the first route with this path. A path that is written out comes first:
     # it is no other path with a name in it, though a name may be spelled like its end.
-    matching = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
+    matching = [
+        route
+        for route in iter_route_contexts([*scope["router"].routes, *scope["app"].routes])
+        if route.matches(scope)[0] is not Match.NONE
+    ]
     same = [route for route in matching if route.path == matching[0].path]
     allowed = ", ".join(sorted({method for route in same for method in getattr(route, "methods", ())}))
     reply = problems.response(MethodNotAllowed(f"this path does not take {scope['method'][:16]}: it takes {allowed}"))
@@ -87,7 +96,16 @@ class Observe:
         self._app, self._metrics, self._body_memory, self._verbose = app, metrics, body_memory, verbose
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
+        """Serve a request, or begin and end."""
+        if scope["type"] != "http":
+
+            async def send_type(message: Message) -> None:
+                # When a start fails, the framework adds the stack trace to its message, and the server logs it. The
+                # text of an error could hold anything; what is safe to know, the application has logged by then.
+                await send({"type": message["type"]})
+
+            await self._app(scope, receive, send_type)
+            return
         status = 0
 
         async def observed(message: Message) -> None:
@@ -117,4 +135,4 @@ class Observe:
             self._metrics.request(template, method, status)
             if self._verbose:
                 # Without its duration: log lines are shared more freely than metrics.
-                log.debug("request", method=method, route=template, status=status)
+                logger.debug("request", method=method, route=template, status=status)

@@ -2,78 +2,90 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import orjson
+from fastapi import Depends, Query
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.declarations.errors import InvalidRequest
+from app.declarations.spec import NAME
+from app.http.parameters import Refused
 from app.services.pages import Page
+from app.services.sessions import SESSION_ID
+
+After = TypeVar("After", str, int)
 
 #: Items of a page: by default, and at most.
 DEFAULT, MOST = 100, 1000
-#: What the number of a ledger's entry looks like.
-NUMBER = re.compile(r"[0-9]{1,18}")
+
+_Limit = Annotated[
+    int,
+    Query(ge=1, le=MOST, description="items of the page at most; it may have fewer and be followed by another"),
+    Refused(f"how many items a page has at most, 1 to {MOST:,}", digits=len(str(MOST))),
+]
+_AFTER = Query(description="what the page follows on, as `next` of the page before has it")
+_LINK = "what the link to the next page says"
 
 
 @dataclass(frozen=True)
-class PageRequest:
-    """The page asked for: at most ``limit`` items after the one named ``after``, the first ones if it is empty."""
+class PageRequest(Generic[After]):
+    """The page asked for: at most ``limit`` items after the one named ``after``, the first ones if it is empty or 0."""
 
+    request: Request
     limit: int
-    after: str
+    after: After
+
+    def reply(self, page: Page, name: str = "items", head: Mapping[str, Any] | None = None) -> Response:
+        """The reply with a page and the address of the next one, in the body and as a link (RFC 8288).
+
+        Args:
+            page: the page's items.
+            name: the field that has the items.
+            head: fields before it.
+        """
+        document, headers = {**(head or {}), name: page.items}, {}
+        if page.after is not None:
+            path = quote(self.request.scope["path"], safe="/")
+            document["next"] = f"{path}?{urlencode({'limit': self.limit, 'after': page.after})}"
+            headers["Link"] = f'<{document["next"]}>; rel="next"'
+        return Response(orjson.dumps(document), 200, headers, "application/json")
 
 
-def parse(request: Request, names: re.Pattern[str]) -> PageRequest:
-    """The page that a request asks for.
-
-    Args:
-        request: with ``limit`` and ``after`` in its address, or without.
-        names: what the names of items look like.
-
-    Raises:
-        InvalidRequest: when either is malformed, or there twice.
-    """
-    limit, after = (only(request, name) for name in ("limit", "after"))
-    if limit is not None and (not re.fullmatch("[0-9]{1,4}", limit) or not 1 <= int(limit) <= MOST):
-        raise InvalidRequest(f"limit: how many items a page has at most, 1 to {MOST:,}")
-    if after is not None and not names.fullmatch(after):
-        raise InvalidRequest("after: what the link to the next page says")
-    return PageRequest(DEFAULT if limit is None else int(limit), after or "")
+async def _by_name(
+    request: Request,
+    limit: _Limit = DEFAULT,
+    after: Annotated[
+        Annotated[str, Field(pattern=f"^{NAME.pattern}$")] | SkipJsonSchema[None], _AFTER, Refused(_LINK)
+    ] = None,
+) -> PageRequest[str]:
+    return PageRequest(request, limit, after or "")
 
 
-def only(request: Request, name: str) -> str | None:
-    """A parameter of the address, None where it is not there.
-
-    Raises:
-        InvalidRequest: when it is there twice.
-    """
-    values = request.query_params.getlist(name)
-    if len(values) > 1:
-        raise InvalidRequest(f"{name}: say it once")
-    return values[0] if values else None
+async def _by_session(
+    request: Request,
+    limit: _Limit = DEFAULT,
+    after: Annotated[
+        Annotated[str, Field(pattern=f"^{SESSION_ID.pattern}$")] | SkipJsonSchema[None], _AFTER, Refused(_LINK)
+    ] = None,
+) -> PageRequest[str]:
+    return PageRequest(request, limit, after or "")
 
 
-def reply(
-    request: Request, asked: PageRequest, page: Page, name: str = "items", head: Mapping[str, Any] | None = None
-) -> Response:
-    """The reply with a page and the address of the next one, in the body and as a link (RFC 8288).
+async def _by_number(
+    request: Request,
+    limit: _Limit = DEFAULT,
+    after: Annotated[Annotated[int, Field(ge=0)] | SkipJsonSchema[None], _AFTER, Refused(_LINK, digits=18)] = None,
+) -> PageRequest[int]:
+    return PageRequest(request, limit, after or 0)
 
-    Args:
-        request: of which this is the reply.
-        asked: the page that it asked for.
-        page: the page's items.
-        name: the field that has the items.
-        head: fields before it.
-    """
-    document, headers = {**(head or {}), name: page.items}, {}
-    if page.after is not None:
-        path = quote(request.scope["path"], safe="/")
-        document["next"] = f"{path}?{urlencode({'limit': asked.limit, 'after': page.after})}"
-        headers["Link"] = f'<{document["next"]}>; rel="next"'
-    return Response(orjson.dumps(document), 200, headers, "application/json")
+
+#: Pages of what is told apart by its name, by the id of a session, and by a number.
+ByName = Annotated[PageRequest[str], Depends(_by_name)]
+BySession = Annotated[PageRequest[str], Depends(_by_session)]
+ByNumber = Annotated[PageRequest[int], Depends(_by_number)]

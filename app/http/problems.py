@@ -23,6 +23,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "updates-exhausted": (409, "All updates are used"),
     "queries-exhausted": (409, "All queries are asked"),
     "session-closed": (409, "The session is closed"),
+    "release-ended": (409, "The release was ended"),
     "idempotency-conflict": (409, "The idempotency key was used with another body"),
     "payload-too-large": (413, "The body is too large"),
     "invalid-request": (422, "The request cannot be read"),
@@ -30,7 +31,9 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid-dataset": (422, "The data set cannot be taken"),
     "plan-infeasible": (422, "No plan keeps this promise"),
     "too-many-requests": (429, "Too many requests"),
+    "release-failed": (500, "The release failed"),
     "unavailable": (503, "Not available now"),
+    "release-too-long": (504, "The release took too long"),
 }
 
 

@@ -8,11 +8,11 @@ import orjson
 from starlette.responses import Response
 
 
-def json_reply(content: Any, status: int = 200) -> Response:
-    """A reply of some content."""
-    return encoded_reply(orjson.dumps(content), status)
+class JsonReply(Response):
+    """A reply of some content, or of bytes that are JSON already."""
 
+    media_type = "application/json"
 
-def encoded_reply(content: bytes, status: int = 200) -> Response:
-    """A reply of content that is JSON already."""
-    return Response(content, status, media_type="application/json")
+    def render(self, content: Any) -> bytes:
+        """The bytes that are sent."""
+        return content if isinstance(content, bytes) else orjson.dumps(content)

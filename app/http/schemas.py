@@ -1,12 +1,103 @@
-"""Schemas of the replies, for the OpenAPI document."""
+"""Models of bodies and replies, for the OpenAPI document.
+
+What a use case judges is left to it: of such a body the models here say no more than its fields, and of a reply nothing
+is checked again.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, RootModel, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
+from app.constructions.mechanism import AnyMechanism
+from app.curator.comparison import MOST_MECHANISMS
 from app.curator.plan import BoundStatus
+from app.curator.request import SessionRequest
+from app.declarations.spec import NAME, Spec
+
+
+class Body(BaseModel):
+    """A body with some fields and no others; ``refusal`` is said of one with others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    refusal: ClassVar[str]
+
+
+class PrincipalRequest(Body):
+    """A principal to be added."""
+
+    refusal = "give name and role, and nothing else"
+
+    name: Annotated[Any, WithJsonSchema({"type": "string", "pattern": f"^{NAME.pattern}$"})]
+    role: Annotated[Any, WithJsonSchema({"enum": ["admin", "analyst", "auditor"]})]
+
+
+class KeyRequest(Body):
+    """A new key, of which nothing is to be said."""
+
+    refusal = "a new key takes no body, or {}"
+
+
+class GrantRequest(Body):
+    """An analyst's cap, as an epsilon of the data set's."""
+
+    refusal = "give epsilon, and nothing else"
+
+    epsilon: Annotated[Any, WithJsonSchema({"type": "number", "minimum": 0})]
+
+
+class RevealRequest(Body):
+    """A revelation, of which nothing is to be said."""
+
+    refusal = "to reveal a commitment takes no body, or {}"
+
+
+class ComparisonRequest(SessionRequest):
+    """A session asked for with several mechanisms, to compare their plans."""
+
+    mechanism: SkipJsonSchema[AnyMechanism]
+    mechanisms: list[AnyMechanism] = Field(
+        min_length=1, max_length=MOST_MECHANISMS, description="mechanisms to compare, in the place of mechanism"
+    )
+
+
+class Declaration(RootModel[Annotated[Spec, Field(discriminator="kind")]]):
+    """What is declared of a data set, by its kind: docs/datasets.md."""
+
+
+_File = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "format": "binary",
+            "description": "CSV, TSV, text, Excel (.xlsx), Parquet, .npy or .npz; the file's name tells which. A "
+            "matrix: an array of its shape (.npy, .npz); Parquet with a column for each of its columns and its rows in "
+            "order; or columns row, column, value, with absent declared",
+        }
+    ),
+]
+
+
+class RegistrationForm(BaseModel):
+    """A data set: its declaration and its file."""
+
+    spec: Declaration
+    data: _File
+
+
+class CheckForm(BaseModel):
+    """A file and, as far as it is known, its declaration."""
+
+    spec: str = Field(
+        default="",
+        description="the declaration as JSON or YAML, as far as it is known: what is left out is drafted; or a "
+        "SmartNoise or CSVW document",
+    )
+    data: _File
 
 
 class Reply(BaseModel):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, ClassVar
 
 from app.measurements.noise import Law
 from app.measurements.pricing import Adjacency, Events
+from app.spaces.counts import ExactCounts, Tally
 from app.spaces.questions import Question
 from app.spaces.space import Space
-from app.spaces.tensor import IntArray, PrivateTensor
+from app.spaces.tensor import IntArray
 
 
 class Strategy(ABC):
@@ -42,13 +43,21 @@ class Strategy(ABC):
         """Raise ValueError unless it is one of data of this space."""
 
     @abstractmethod
-    def exact(self, space: Space, data: PrivateTensor) -> IntArray:
-        """The values before noise is added, in units of its grid."""
+    def tallies(self, space: Space) -> tuple[Tally, ...]:
+        """The tallies of private data that its values follow from."""
 
-    @classmethod
-    def exact_all(cls, strategies: Sequence[Self], space: Space, data: PrivateTensor) -> Iterable[IntArray]:
-        """Those of several, one after another as they are asked for; a strategy may have them computed together."""
-        return (strategy.exact(space, data) for strategy in strategies)
+    @abstractmethod
+    def exact_of(self, space: Space, told: Sequence[Any]) -> IntArray:
+        """The values before noise is added, in units of its grid, from the numbers of its tallies in their order."""
+
+    def exact(self, space: Space, data: ExactCounts) -> IntArray:
+        """The values before noise is added, in units of its grid.
+
+        Raises:
+            NotOffered: when the data do not tell them.
+        """
+        (values,) = exact_values([self], space, data)
+        return values
 
     @abstractmethod
     def events(self, noise: Law, adjacency: Adjacency) -> Events:
@@ -96,7 +105,15 @@ class Strategy(ABC):
         return ()
 
 
-def exact_values(strategies: Sequence[Strategy], space: Space, data: PrivateTensor) -> Iterator[IntArray]:
-    """The values of strategies before noise is added, one after another."""
-    for kind, alike in groupby(strategies, lambda each: type(each)):
-        yield from kind.exact_all(list(alike), space, data)
+def exact_values(strategies: Sequence[Strategy], space: Space, data: ExactCounts) -> Iterator[IntArray]:
+    """The values of strategies before noise is added, one after another as they are taken; the data are asked for all
+    of them at once.
+
+    Raises:
+        NotOffered: before anything is counted, when the data do not tell those of one.
+    """
+    asked = [strategy.tallies(space) for strategy in strategies]
+    told = data.tell([tally for each in asked for tally in each])
+    return (
+        strategy.exact_of(space, list(islice(told, len(own)))) for strategy, own in zip(strategies, asked, strict=True)
+    )

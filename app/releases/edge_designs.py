@@ -126,9 +126,9 @@ def degrees_pay(degrees: Noise, alone: Law, edges: Edges) -> bool:
     """Whether degrees are worth their part of a price: where they vary by at most half as much as the sums of cells,
     were everything spent on cells.
 
-    In graphs of few nodes, and where epsilon is large, such sums are as good. By `benchmarks/synthetic_graphs.py`,
-    degrees that vary by three tenths make the largest error of a cut a fifth less, and degrees that vary by as much
-    make it a fifth larger, as cells have less left.
+    In graphs of few nodes, and where epsilon is large, such sums are as good. By
+    `benchmarks/research/synthetic_graphs.py`, degrees that vary by three tenths make the largest error of a cut a fifth
+    less, and degrees that vary by as much make it a fifth larger, as cells have less left.
 
     Args:
         degrees: their noise.

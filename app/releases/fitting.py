@@ -21,7 +21,7 @@ the mode of the posterior where theta is normal a priori (a log-linear model wit
 marginal on C then departs from what fewer attributes say by a factor whose logarithm has standard deviation kappa, the
 same for large cells and small: what is in proportion to the cell is taken for structure and what is in proportion to
 the noise is not. kappa falls with the number of attributes: effects of many are rarer than those of few. Its values
-were chosen on two surveys and then looked at on two other tables (``benchmarks/releases.py``).
+were chosen on two surveys and then looked at on two other tables (``benchmarks/research/releases.py``).
 
 :func:`projection` is the nearest table in the sense of the data alone (Nikolov, Talwar, Zhang, "The geometry of
 differential privacy", STOC 2013): the least ``1/2 sum of p (c(x) - y)^2`` over all tables that are not negative and sum

@@ -23,6 +23,7 @@ from app.measurements.strategy import Strategy
 from app.patience import Progress
 from app.privacy.ledger import Amounts
 from app.releases.edge_results import EdgeValues
+from app.releases.playing import Choose, Exact, Play
 from app.spaces.tensor import FloatArray, IntArray
 
 #: What was measured of a data set.
@@ -88,6 +89,29 @@ class PowerRounds:
             return np.full(len(values), 1 << self.bits, np.int64)
         weights: IntArray = np.rint(np.ldexp(values / largest, self.bits)).astype(np.int64)
         return weights
+
+    def play(self, hypothesis: LowRank, progress: Progress, exact: Exact, choose: Choose) -> Play:
+        """The play of all rounds, in which nothing is chosen by what is exact.
+
+        Args:
+            hypothesis: what the first one is held against; it learns.
+            progress: told from time to time.
+            exact: not asked.
+            choose: not asked.
+        """
+        weights = self.start()
+        for number in range(self.number):
+            directions: list[IntArray] = []
+            gaps: FloatArray
+            for step in range(STEPS):
+                last = (yield self.step_of(step, weights)).of(Products)
+                # What the hypothesis gives is public, so it is taken off after noise was added.
+                gaps = last.values - hypothesis.of(last.strategy)
+                weights = self.spread(gaps)
+                directions.append(self.rounded(gaps))
+            hypothesis.learn((yield self.query_of(*directions[-2:])).of(Products))
+            weights = self.spread(last.values - hypothesis.of(last.strategy))
+            progress((number + 1) / self.number)
 
     def step_of(self, step: int, weights: IntArray) -> Purchase[Products]:
         """The power step by these weights: the first of a round is by columns, the next by rows."""

@@ -27,6 +27,7 @@ from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.candidates import Candidates, merged
 from app.releases.factorization import Paying, Unaffordable
+from app.releases.playing import Choose, Exact, Play
 from app.spaces.partition import Marginal
 from app.spaces.tensor import DenseTensor, FloatArray, IntArray
 
@@ -73,6 +74,22 @@ class Rounds:
     def purchase(self, candidate: int) -> Purchase[TableStrategy]:
         """The purchase of a chosen candidate; the choice is in its price."""
         return Purchase(self.candidates.strategy(candidate), self.noise, self.price)
+
+    def play(self, hypothesis: Hypothesis, progress: Progress, exact: Exact, choose: Choose) -> Play:
+        """The play of all rounds.
+
+        Args:
+            hypothesis: what the first one is held against; it learns.
+            progress: told from time to time.
+            exact: the exact counts of candidates.
+            choose: chooses by their scores.
+        """
+        counts = exact(self.candidates.strategies)
+        for number in range(self.number):
+            chosen = choose(hypothesis.scores(self, counts), self.choice_scale)
+            released = yield self.purchase(chosen)
+            hypothesis.learn(released.of(TableStrategy))
+            progress((number + 1) / self.number)
 
     def admits(self, release: Measurement[TableStrategy]) -> bool:
         """Whether a measurement is that of some candidate, with the noise of these rounds."""

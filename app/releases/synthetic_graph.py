@@ -10,11 +10,11 @@ there are any.
   difference from the noisy values, over all cuts, is the least there is. It keeps all noise that looks like a graph, so
   its cuts err by up to twice the noise's cut norm; what removes noise errs less wherever noise outweighs structure.
 
-Measured by `benchmarks/synthetic_graphs.py`: bounds imposed cell by cell are ruinous in a sparse graph (what is cut
-off below zero adds up), and accurate degrees matter most: they take noise of a few edges a node, where sums of noisy
-pairs have that of all pairs of the node. At epsilon 2 and 4 the largest error of ``spectral_graph`` with degrees was
-3 to 21% below that of the better of edges alone and degrees alone; at 1/2 and 1 it was from 11% below to 8% above that
-of degrees alone, to which edges then add little.
+Measured by `benchmarks/research/synthetic_graphs.py`: bounds imposed cell by cell are ruinous in a sparse graph (what
+is cut off below zero adds up), and accurate degrees matter most: they take noise of a few edges a node, where sums of
+noisy pairs have that of all pairs of the node. At epsilon 2 and 4 the largest error of ``spectral_graph`` with degrees
+was 3 to 21% below that of the better of edges alone and degrees alone; at 1/2 and 1 it was from 11% below to 8% above
+that of degrees alone, to which edges then add little.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def degrees_share(epsilon: float) -> float:
     """The part of epsilon that is best spent on degrees where the rest is spent on edges: 0.6/epsilon, 0.3 to 0.9.
 
     What small budgets buy of edges is below the noise, what they buy of degrees is not. Found by trying on two graphs
-    (`benchmarks/synthetic_graphs.py`), not derived.
+    (`benchmarks/research/synthetic_graphs.py`), not derived.
     """
     return min(0.9, max(0.3, 0.6 / epsilon))
 

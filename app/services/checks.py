@@ -15,9 +15,9 @@ from app.declarations import drafts, imports
 from app.declarations.drafts import Layout
 from app.declarations.errors import CuratorError, InvalidDataset, InvalidRequest
 from app.declarations.spec import Spec, TableSpec, problems_of
-from app.services.datasets import Datasets
 from app.services.ports import PrivateStore
 from app.services.principals import Principal
+from app.services.registration import Registration
 
 #: Problems that are told.
 MOST_PROBLEMS = 100
@@ -26,8 +26,8 @@ MOST_PROBLEMS = 100
 class Checks:
     """Checks and drafts declarations."""
 
-    def __init__(self, datasets: Datasets, private: PrivateStore) -> None:
-        self._datasets, self._private = datasets, private
+    def __init__(self, registration: Registration, private: PrivateStore) -> None:
+        self._registration, self._private = registration, private
 
     def check(self, actor: Principal, declared: Any, filename: str, path: Path, table: str | None) -> dict[str, Any]:
         """Check a registration: all that is wrong, and a declaration with what was left out of this one.
@@ -66,7 +66,7 @@ class Checks:
             found += absent
         warnings, report = draft.warnings, None
         if spec is not None:
-            more, told, report = self._datasets.examine(spec, filename, path)
+            more, told, report = self._registration.examine(spec, filename, path)
             found += more
             warnings = warnings + told
         listed = [problem for error in found for problem in _told(error)]

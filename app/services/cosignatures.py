@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from app.audit import merkle
-from app.audit.notes import Checkpoint, NoteRefused, WitnessVerifier
 from app.declarations.errors import InvalidRequest
 from app.services.errors import Conflict, NotFound
 from app.services.log_keys import LogKeys
 from app.services.log_ports import CosignatureRow, CosignatureStore, LogStore
 from app.services.principals import Principal
+from curator_client.proofs import merkle
+from curator_client.proofs.notes import Checkpoint, NoteRefused, WitnessVerifier
 
 #: Checkpoints kept of each principal, those of the largest sizes; lines of a note, which must be read by others.
 KEPT, MOST_LINES = 32, 100

@@ -78,5 +78,23 @@ class Unavailable(CuratorError):
         self.retry_after = retry_after
 
 
+class ReleaseFailed(CuratorError):
+    """A release came to nothing by a fault of the service, or of what it was made of."""
+
+    code = "release-failed"
+
+
+class ReleaseTooLong(CuratorError):
+    """Nothing was made of a release's measurements within the time that there is."""
+
+    code = "release-too-long"
+
+
+class ReleaseEnded(CuratorError):
+    """A release was ended by whoever may, while something was measured for it or made of that."""
+
+    code = "release-ended"
+
+
 class QueueFull(Unavailable):
     """As many requests as may wait for a session's turn do so already."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 SECONDS = 3600.0
 
@@ -41,5 +41,5 @@ class Hourly:
             try:
                 self._work(self._stopping)
             except Exception as error:  # noqa: BLE001 - such as a database that is away: there is another time
-                log.warning(self._failed, error=type(error).__name__)
+                logger.warning(self._failed, error=type(error).__name__)
             self._stopping.wait(SECONDS)

@@ -10,7 +10,7 @@ trusted as the database is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,6 @@ import numpy as np
 import orjson
 import structlog
 
-from app.audit import records
 from app.constructions.dumps import Dump
 from app.curator.mechanisms.protocol import Answer, Measured
 from app.curator.opening import Opening
@@ -28,8 +27,9 @@ from app.services.openings import opening_of, own_records
 from app.services.ports import KnownEntries, SessionRow, Snapshot, Snapshots, Store, Transaction
 from app.spaces.queries.registry import from_canonical
 from app.spaces.query import Blobs
+from curator_client.proofs import records
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: What a snapshot holds and how; another is not read.
 FORMAT = 2
@@ -69,7 +69,7 @@ def resume_session(tx: Transaction, row: SessionRow, snapshots: Snapshots) -> Lo
         try:
             found = _resume(tx, row, snapshot)
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
-            log.warning("a snapshot does not fit its session and is not used", error=type(error).__name__)
+            logger.warning("a snapshot does not fit its session and is not used", error=type(error).__name__)
             found = None
         if found is not None:
             return found
@@ -110,7 +110,7 @@ def look(
             if session is not None and _reached(session, row):
                 return session
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
-            log.warning("a snapshot does not fit its session and is not used", error=type(error).__name__)
+            logger.warning("a snapshot does not fit its session and is not used", error=type(error).__name__)
         del snapshot
     return _follow(store, row, Session(opening), check)
 
@@ -190,15 +190,20 @@ def take_in(tx: Transaction, id: str, session: Session, known: KnownEntries) -> 
     return seconds
 
 
-def pin_all(tx: Transaction, dataset: str, session: Session) -> None:
-    """Give a session the measurements that its opening names."""
+def evidence_of(tx: Transaction, dataset: str, names: Sequence[str]) -> list[Measured]:
+    """Measurements of a data set, in the order of their names."""
+    lines = tx.evidence_named(dataset, names)
+    return [Measured.read(orjson.loads(lines[name])) for name in names]
+
+
+def pin_all(tx: Transaction, dataset: str, session: Session) -> list[Measured]:
+    """Give a session the measurements that its opening names; those that were made before it."""
     pins = session.opening.evidence
     assert pins is not None
-    lines = tx.evidence_named(dataset, [*pins.known, *pins.made])
-    for name in pins.known:
-        session.pin(replace(Measured.read(orjson.loads(lines[name])), price=NOTHING))
-    for name in pins.made:
-        session.pin(Measured.read(orjson.loads(lines[name])))
+    found, before = evidence_of(tx, dataset, [*pins.known, *pins.made]), len(pins.known)
+    for number, measured in enumerate(found):
+        session.pin(replace(measured, price=NOTHING) if number < before else measured)
+    return found[:before]
 
 
 def follow(tx: Transaction, id: str, session: Session) -> float:

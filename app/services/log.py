@@ -9,12 +9,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from app.audit import merkle
-from app.audit.notes import Signer
 from app.declarations.errors import InvalidRequest
 from app.services.cosignatures import Cosignatures
 from app.services.log_keys import LogKeys
 from app.services.log_ports import LogStore
+from curator_client.proofs import merkle
+from curator_client.proofs.notes import Signer
 
 #: Lines of a page, and bytes of theirs, at most, or one line.
 MOST_LINES, MOST_BYTES = 1000, 1 << 20

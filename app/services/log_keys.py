@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from app.audit.key_changes import KeyChange
 from app.audit.log import key_record
-from app.audit.notes import Signer, Verifier
 from app.services.errors import Unavailable
 from app.services.log_ports import LogKey, LogKeyStore, LogStore
 from app.services.ports import Clock
+from curator_client.proofs.key_changes import KeyChange
+from curator_client.proofs.notes import Signer, Verifier
 
 
 class KeyUnknown(Unavailable):

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from app.audit.merkle import Subtree
-from app.audit.tiles import Tile
+from curator_client.proofs.merkle import Subtree
+from curator_client.proofs.tiles import Tile
 
 #: Where the line of a leaf stands: an event or a movement of the ledger by its number, a session's header, the record
 #: of a measurement by its number, an entry by its session and its sequence.
@@ -36,7 +36,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class SessionProgress:
     """How far the log has come with a session, and whether more may come of it."""
 
     session: str
@@ -51,7 +51,7 @@ class Group:
     runs: tuple[Run, ...]
     event: int | None = None
     movement: int | None = None
-    reached: Reached | None = None
+    reached: SessionProgress | None = None
 
 
 class LogStore(Protocol):
@@ -94,7 +94,7 @@ class LogStore(Protocol):
         after: LogState,
         runs: Sequence[Run],
         tiles: Mapping[Tile, bytes],
-        reached: Sequence[Reached],
+        reached: Sequence[SessionProgress],
     ) -> bool:
         """Add runs of leaves, tiles as they are then, and how far sessions have come, each once; unless another process
         is about it, or has done it: then nothing happens, and this is False.

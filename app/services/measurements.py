@@ -43,12 +43,16 @@ class Released:
     space: Space
 
     def document(self) -> dict[str, Any]:
-        """As JSON: unbiased values in the order of the strategy, and what is shown beside them.
+        """As JSON: unbiased values in the order of the strategy, and what is shown beside them. Of a table they stand
+        row by row with what their cells are called, part by part where there is more than the counts of one marginal.
 
         Raises:
             InvalidRequest: when they are too many.
         """
         strategy, units = self.release.strategy, self.release.units
+        if isinstance(strategy, TableStrategy):
+            parts = [self._part(moment, piece) for moment, piece in pieces_of(self.release.of(TableStrategy))]
+            return self.view | ({"parts": parts} if strategy.plain is None else parts[0])
         if strategy.longest > MOST_SHOWN:
             raise InvalidRequest(
                 f"{strategy.longest:,} values are too many for JSON, at most {MOST_SHOWN:,}: ask for Arrow "
@@ -59,7 +63,7 @@ class Released:
         return self.view | told | bits | strategy.beside()
 
     def table(self) -> pa.Table:
-        """A row a value; what else is said of it is not among the columns."""
+        """A row a value, of what is no table; what else is said of it is not among the columns."""
         release, strategy = self.release, self.release.strategy
         if isinstance(strategy, Edges):
             bits = release.units if isinstance(release.noise, BitFlips) else None
@@ -68,45 +72,29 @@ class Released:
             return degree_table(self.space, strategy, release.values)
         return pa.table({"value": release.values})
 
-
-@dataclass(frozen=True)
-class ReleasedParts(Released):
-    """A measurement of a table as it is shown, its values with what their cells are called."""
-
-    release: Measurement[TableStrategy]
-    space: TableSpace
-
-    @property
-    def plain(self) -> bool:
-        """Whether it is the counts of one marginal."""
-        return self.release.strategy.plain is not None
-
-    def document(self) -> dict[str, Any]:
-        """As JSON, values row by row: of several parts, of moments, or of combinations, part by part."""
-        parts = [self._part(moment, piece) for moment, piece in pieces_of(self.release)]
-        return self.view | (parts[0] if self.plain else {"parts": parts})
-
     def _part(self, moment: Moment | None, piece: Piece) -> dict[str, Any]:
-        marginal = piece.marginal
-        axes = [
-            {
-                "attribute": self.space.names[attribute],
-                "labels": list(self.space.values[attribute].labels(marginal.partition(k).listed())),
-            }
-            for k, attribute in enumerate(marginal.attributes)
-        ]
-        variance = piece.variance
+        space, marginal, variance = self.space, piece.marginal, piece.variance
+        assert isinstance(space, TableSpace)
+        told: dict[str, Any] = {
+            "axes": [
+                {
+                    "attribute": space.names[attribute],
+                    "labels": list(space.values[attribute].labels(marginal.partition(k).listed())),
+                }
+                for k, attribute in enumerate(marginal.attributes)
+            ],
+            "values": piece.values.reshape(-1).tolist(),
+        }
         if isinstance(piece, Contrast):
             # What is shown sums to zero along each axis, and so does its noise.
             variance *= math.prod(1 - 1 / n for n in marginal.shape)
-        told: dict[str, Any] = {"axes": axes, "values": piece.values.reshape(-1).tolist()}
         told["standard_error"] = variance**0.5
         if isinstance(piece, Contrast):
             told["residual"] = True
         elif isinstance(piece, Combination):
             # A value for each row: the axes are those of its weights.
             told["rows"] = piece.rows.document()
-        return told | ({} if moment is None else {"of": self.space.names[moment.axis], "moment": moment.power})
+        return told if moment is None else told | {"of": space.names[moment.axis], "moment": moment.power}
 
 
 class Measurements:
@@ -141,10 +129,7 @@ class Measurements:
         if row is None or not _sees(actor, row):
             raise NotFound("there is no such measurement of this data set")
         record = orjson.loads(row.line)
-        view, release = _view(space, row, record), Measured.read(record).measurement
-        if isinstance(space, TableSpace):
-            return ReleasedParts(view, release.of(TableStrategy), space)
-        return Released(view, release, space)
+        return Released(_view(space, row, record), Measured.read(record).measurement, space)
 
     def _space(self, actor: Principal, name: str) -> Space:
         return public_dataset(self._datasets.seen(actor, name)).space

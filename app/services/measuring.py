@@ -1,19 +1,30 @@
-"""Measurements at the opening of a session, and for a release: exact values, noise drawn for each alone, their sum."""
+"""Measurements, made and recorded: exact values, noise drawn for each alone, their sum."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.audit import writing
 from app.curator.mechanisms.protocol import Measured
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategy import Strategy, exact_values
-from app.services.ports import NoisePort
+from app.services.ports import EvidenceRow, NoisePort
+from app.spaces.counts import ExactCounts
 from app.spaces.space import Space
-from app.spaces.tensor import PrivateTensor
+from curator_client.proofs import records
+
+
+def evidence_row(
+    dataset: str, session: str, sequence: int, measured: Measured, *, shared: bool, recorded_at: str
+) -> EvidenceRow:
+    """The record of a measurement that was made for an entry of a session, 0 for its opening."""
+    document = measured.document()
+    line = writing.measurement_record(session=session, sequence=sequence, measured=document, recorded_at=recorded_at)
+    return EvidenceRow(dataset, session, sequence, records.sha256(line), shared, line)
 
 
 def measured_all(
-    noise: NoisePort, space: Space, data: PrivateTensor, due: Sequence[Purchase[Strategy]]
+    noise: NoisePort, space: Space, data: ExactCounts, due: Sequence[Purchase[Strategy]]
 ) -> list[Measured]:
     """The due measurements, made."""
     exact = exact_values([buy.strategy for buy in due], space, data)

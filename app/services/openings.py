@@ -12,7 +12,7 @@ from app.declarations.errors import CuratorError
 from app.keeping import Kept
 from app.services.errors import Unavailable
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: Openings that are kept, and the bytes of all their headers.
 KEPT, KEPT_BYTES = 32, 4 << 20
@@ -33,7 +33,7 @@ def own_records() -> Iterator[None]:
     except Unavailable:
         raise
     except CuratorError as error:
-        log.error("what was recorded of a session cannot be read", error=type(error).__name__)
+        logger.error("what was recorded of a session cannot be read", error=type(error).__name__)
         problem = "what was recorded of the session cannot be read: an operator must look"
         raise Unavailable(problem, retry_after=60) from error
 

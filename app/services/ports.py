@@ -14,12 +14,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
-from app.audit.commitment import FileDigest
 from app.declarations.drafts import ColumnSummary, Layout
 from app.declarations.spec import Spec
 from app.privacy.ledger import Share
+from app.services.registered import RegisteredCounts
 from app.spaces.space import Space
-from app.spaces.tensor import Array, IntArray, PrivateTensor
+from app.spaces.tensor import Array, IntArray
+from curator_client.proofs.commitment import FileDigest
 
 Role = Literal["admin", "analyst", "auditor"]
 EntryKind = Literal["hypothesis", "measurement", "cached", "unverified", "forfeit", "release"]
@@ -248,13 +249,13 @@ ReplyName = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class ReplyRow:
-    """A stored 2xx reply under its idempotency key."""
+    """A stored reply under its idempotency key; whether it tells of a session that was opened."""
 
     principal: str
     route: str
     key: str
     body_hash: str
-    status: int
+    opens: bool
     reply: bytes
     recorded_at: str
 
@@ -444,8 +445,8 @@ class PrivateStore(Protocol):
     def alike(self, upload: Upload, entry: dict[str, str]) -> bool:
         """Whether an entry was made of the same file or holds the same numbers, its own file gone or not."""
 
-    def tensor(self, space: Space, entry: dict[str, str]) -> PrivateTensor:
-        """The private numbers, verified, ready for exact contraction. Raises Unavailable."""
+    def counts(self, space: Space, entry: dict[str, str]) -> RegisteredCounts:
+        """The private numbers, verified: they are told while the entry's file is what was kept. Raises Unavailable."""
 
     def check(self, entry: dict[str, str]) -> None:
         """Raise Unavailable when a file is missing or is not what was kept, whatever of it is in memory."""

@@ -16,7 +16,7 @@ from app.declarations.errors import InvalidRequest
 from app.declarations.spec import NAME
 from app.services.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from app.services.pages import Page
-from app.services.ports import Clock, PrincipalRow, Role, Store, StoreConflict
+from app.services.ports import Clock, PrincipalRow, Role, Store, StoreConflict, Transaction
 
 ROLES: tuple[Role, ...] = ("admin", "analyst", "auditor")
 #: The principal that the operator's own key stands for.
@@ -51,6 +51,11 @@ def _hash(key: str) -> str:
 def _key_id(key_hash: str) -> str:
     """The part of the hash that finds the row; the whole of it is then compared in constant time."""
     return key_hash[:16]
+
+
+def find_principal(tx: Transaction, name: str) -> PrincipalRow | None:
+    """The principal of a name. What could be none is not looked up: not every database takes every character."""
+    return tx.principal(name) if NAME.fullmatch(name) else None
 
 
 class Principals:
@@ -101,7 +106,7 @@ class Principals:
         key = "cur_" + secrets.token_urlsafe(32)
         digest = _hash(key)
         with self._lock, self._store.write() as tx:
-            row = tx.principal(name) if NAME.fullmatch(name) else None
+            row = find_principal(tx, name)
             if row is None:
                 raise NotFound(f"there is no principal {name[:64]!r}")
             tx.set_key(name, _key_id(digest), digest)
@@ -121,7 +126,7 @@ class Principals:
         if name == actor.name:
             raise Conflict("a principal cannot revoke its own key")
         with self._lock, self._store.write() as tx:
-            row = tx.principal(name) if NAME.fullmatch(name) else None
+            row = find_principal(tx, name)
             if row is None or row.revoked_at is not None:
                 raise NotFound(f"no principal {name[:64]!r} holds a key")
             at = self._clock()

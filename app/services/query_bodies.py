@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from app.audit import records
+from app.audit import writing
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.cells import dense_of
 from app.spaces.queries.registry import parse_query
@@ -58,7 +58,7 @@ def words(asked: Any) -> bytes | None:
     """
     if not isinstance(asked, dict):
         return None
-    return records.words({name: part for name, part in asked.items() if name not in WANTED})
+    return writing.words({name: part for name, part in asked.items() if name not in WANTED})
 
 
 def compiled(space: Space, asked: Any, room: int) -> Asked:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.audit import records
+from app.audit import writing
 from app.services import spending
 from app.services.ports import EntryRow, ReleaseRow, ReleaseStatus, SessionRow, Transaction
 
@@ -34,7 +34,7 @@ def end_release(tx: Transaction, row: ReleaseRow, status: ReleaseStatus, now: st
 def _forfeit(tx: Transaction, session: SessionRow, now: str) -> None:
     """Charge all that a session holds for what was not recorded of it, and close it."""
     price, sequence = spending.held(session), session.sequence + 1
-    sealed = records.forfeit_entry(
+    sealed = writing.forfeit_entry(
         sequence=sequence, recorded_at=now, previous_hash=session.head_hash, price=price.document()
     )
     share, charged = spending.charge(session, price, sequence, now)

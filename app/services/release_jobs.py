@@ -23,7 +23,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -31,32 +31,17 @@ from typing import Any, Literal, Protocol
 import orjson
 import structlog
 
-from app.audit import records
 from app.curator.mechanisms.protocol import Measured
+from app.curator.mechanisms.release import job_of
 from app.curator.opening import Opening
-from app.curator.planners.power import PowerPlan
-from app.curator.planners.rounds import construction_of
-from app.curator.planners.table import residuals_of
-from app.curator.planners.workload import WorkloadPlan
-from app.curator.session import Session
 from app.declarations.errors import CuratorError
-from app.measurements.record import Measurement, Purchase, those
-from app.measurements.strategies.tables import TableStrategy
-from app.measurements.strategy import Strategy
 from app.patience import Progress
-from app.privacy.ledger import total
 from app.releases.finishing import Job, Outcome, TookTooLong, WorkerDied
-from app.releases.power import started
-from app.releases.rounds import Hypothesis
-from app.services import spending
-from app.services.errors import NotFound
-from app.services.loading import pin_all
-from app.services.measuring import measured_all
+from app.services.errors import ReleaseFailed, ReleaseTooLong
+from app.services.loading import evidence_of
 from app.services.openings import opening_of
 from app.services.ports import (
     Clock,
-    EntryRow,
-    EvidenceRow,
     NoisePort,
     PrivateStore,
     ReleaseFile,
@@ -68,11 +53,9 @@ from app.services.ports import (
 )
 from app.services.release_ends import end_release
 from app.services.release_files import tables_of
-from app.services.release_rounds import play, play_power
-from app.services.sessions import release_failure
-from app.spaces.tensor import PrivateTensor
+from app.services.release_measuring import measured_for, ready, record
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: How often a worker says that it is alive, how long it may be silent, and how often it looks for work, in seconds.
 BEAT_SECONDS, SILENT_SECONDS, LOOK_SECONDS = 2.0, 60.0, 1.0
@@ -230,7 +213,7 @@ class ReleaseJobs:
                     lane.wake.wait(LOOK_SECONDS)
                     lane.wake.clear()
             except Exception as error:  # noqa: BLE001 - such as a database that is away: there is another time
-                log.warning("releases cannot be worked on", error=type(error).__name__)
+                logger.warning("releases cannot be worked on", error=type(error).__name__)
                 self._stopping.wait(LOOK_SECONDS)
 
     def work(self, silent: float = SILENT_SECONDS, *, quick: bool = False) -> bool:
@@ -256,7 +239,7 @@ class ReleaseJobs:
         try:
             self._carry(row, lane)
         except _Lost:
-            log.info("a release has ended, or another process works on it", release=row.id)
+            logger.info("a release has ended, or another process works on it", release=row.id)
         return True
 
     def _carry(self, row: ReleaseRow, lane: _Lane) -> None:
@@ -277,25 +260,29 @@ class ReleaseJobs:
             except _Stopped:
                 continue
             except CuratorError as error:
-                course.problem = orjson.dumps(self._render(error))
+                course.problem = self._told(error)
             except WorkerDied as error:
                 # A stop ends it too; and so does the end of the release, which is seen first.
                 if lane.quick:
                     course.longer = True
                 elif isinstance(error, TookTooLong):
-                    course.problem = release_failure(f"{error}. {_KEPT}", "The release took too long", 504)
+                    course.problem = self._told(ReleaseTooLong(f"{error}. {_KEPT}"))
                 elif not self._stopping.is_set():
-                    log.error("what is made of a release was not finished", release=row.id, how=str(error))
-                    course.problem = release_failure(f"{error}. {_KEPT}")
+                    logger.error("what is made of a release was not finished", release=row.id, how=str(error))
+                    course.problem = self._told(ReleaseFailed(f"{error}. {_KEPT}"))
             except Exception as error:  # noqa: BLE001 - whatever it is, the release comes to an end, and it is told
-                log.warning("a release cannot be worked on", release=row.id, error=type(error).__name__)
+                logger.warning("a release cannot be worked on", release=row.id, error=type(error).__name__)
                 if self._stopping.is_set():
                     return  # the next process takes it
                 pause = next(pauses, None) if self._answers() else LOOK_SECONDS
                 if pause is None:
-                    log.error("a release failed", release=row.id, error=type(error).__name__)
-                    course.problem, pause = release_failure(_FAILED), LOOK_SECONDS
+                    logger.error("a release failed", release=row.id, error=type(error).__name__)
+                    course.problem, pause = self._told(ReleaseFailed(_FAILED)), LOOK_SECONDS
                 self._stopping.wait(pause)
+
+    def _told(self, error: CuratorError) -> bytes:
+        """The problem that a release's row keeps."""
+        return orjson.dumps(self._render(error))
 
     def _go_on(self, course: _Course) -> None:
         """Carry a release on from where it stands to its end, or to its return to the queue.
@@ -304,9 +291,9 @@ class ReleaseJobs:
             Exception: whatever goes wrong; what is done by then stands in ``course`` and in the row.
         """
         row = course.row
-        if row.step == "measuring" and course.drawn is not None:
+        if row.step == "measuring" and course.made is not None:
             try:
-                course.row = row = self._record(row, course.drawn)
+                course.row = row = self._record(row, course.made, course.now)
             except Exception:
                 if course.problem is None:
                     raise
@@ -314,7 +301,7 @@ class ReleaseJobs:
                 course.problem = None
         if row.step == "measuring" and course.begun:
             # Why is not told: it may depend on what was counted and drawn.
-            self._fail(row, release_failure(_LOST_NOISE))
+            self._fail(row, self._told(ReleaseFailed(_LOST_NOISE)))
             return
         if course.problem is not None:
             self._fail(row, course.problem)
@@ -338,8 +325,8 @@ class ReleaseJobs:
 
     def _measure(self, course: _Course) -> ReleaseRow:
         """Look for all that is needed, commit that noise will be drawn, draw, and record; the row at its next step."""
-        now = self._clock()  # before anything private is looked at
-        ready = self._ready(course.row)
+        course.now = self._clock()
+        needed = ready(self._store, self._private, course.row)
         # Before it is looked whether to stop: a stop looks for this afterwards.
         course.lane.drawing.set()
         try:
@@ -351,46 +338,22 @@ class ReleaseJobs:
             course.begun = True
             # Very many numbers take minutes to be drawn, and rounds as long to be played.
             with self._beating(course.row, course.lane) as progress:
-                course.drawn = _Drawn(_measured(self._noise, ready, progress), now)
-            return self._record(course.row, course.drawn)
+                course.made = measured_for(needed, self._noise, progress)
+            return self._record(course.row, course.made, course.now)
         finally:
             course.lane.drawing.clear()
 
-    def _ready(self, row: ReleaseRow) -> _Ready:
-        """All that is needed to measure; of the private numbers nothing is computed yet."""
-        with self._store.read() as tx:
-            session_row, dataset = tx.session(row.id), tx.dataset(row.dataset)
-            assert session_row is not None
-            assert dataset is not None
-            if dataset.retired_at is not None:
-                raise NotFound("the data set was retired before anything was measured")
-            opening = opening_of(session_row.header)
-            session = Session(opening)
-            pin_all(tx, row.dataset, session)
-            pins = opening.evidence
-            known = [] if pins is None else _known(tx, row.dataset, pins.known)
-        data = self._private.tensor(opening.dataset.space, dataset.vault_entry)
-        return _Ready(session, session.purchases(), known, data)
-
-    def _record(self, row: ReleaseRow, drawn: _Drawn) -> ReleaseRow:
+    def _record(self, row: ReleaseRow, made: list[Measured], now: str) -> ReleaseRow:
         """Entries, charge, the end of the session and the next step, together."""
         moved = replace(row, step="fitting", progress=0.0, beat=time.time())
-        made = drawn.made
         with self._store.write() as tx:
             session = tx.lock_sessions([row.id])[row.id]
             if session.status != "open":
                 raise _Closed
             if not tx.move_release(moved, row):
                 raise _Lost
-            now = max(drawn.now, session.opened_at)  # a clock may have been set back
-            entries, evidence = _entries(session, made, opening_of(session.header).request.share, now)
-            share, movement = spending.charge(session, total(each.price for each in made), len(entries), now)
-            after = session.after(len(entries), 0, len(entries), share, _head(entries, session))
-            closed, returned = spending.end(after, now)
-            tx.add_evidence(evidence)
-            tx.append(entries, [])
-            tx.move_sessions([closed])
-            tx.move_ledger([movement, returned])
+            # A clock may have been set back.
+            record(tx, session, made, max(now, session.opened_at))
             tx.commit()
         return moved
 
@@ -412,7 +375,7 @@ class ReleaseJobs:
         if not outcome.converged:
             result["converged"] = False
             self._meter.not_converged("releases", 1)
-            log.warning("a fit of a release ended before its tolerance", release=row.id)
+            logger.warning("a fit of a release ended before its tolerance", release=row.id)
         done = replace(
             row, status="done", step="done", progress=1.0, finished_at=self._clock(), result=orjson.dumps(result)
         )
@@ -440,7 +403,7 @@ class ReleaseJobs:
                     lane.finisher.cancel()
                     return
                 except Exception as error:  # noqa: BLE001 - a beat that is missed is not the end
-                    log.debug("a release's progress was not told", error=type(error).__name__)
+                    logger.debug("a release's progress was not told", error=type(error).__name__)
 
         def progress(part: float) -> None:
             reached[0] = min(max(part, 0.0), 1.0)
@@ -504,14 +467,6 @@ _LOST_NOISE = (
 
 
 @dataclass
-class _Drawn:
-    """Values that were measured and are not recorded yet, and the time of their records."""
-
-    made: list[Measured] = field(repr=False)
-    now: str
-
-
-@dataclass
 class _Course:
     """How far this process has come with a release.
 
@@ -519,7 +474,8 @@ class _Course:
         row: as it stood last.
         lane: where it is worked on.
         begun: whether noise was drawn, or may have been: by this process, or by who had the release before.
-        drawn: what this process measured.
+        now: the time of the records of what this process measures, taken before anything private is looked at.
+        made: what it measured, recorded or not.
         problem: why nothing will come of it.
         longer: whether it turned out to be none for a lane of quick ones.
     """
@@ -527,7 +483,8 @@ class _Course:
     row: ReleaseRow
     lane: _Lane
     begun: bool = field(init=False)
-    drawn: _Drawn | None = None
+    now: str = ""
+    made: list[Measured] | None = field(default=None, repr=False)
     problem: bytes | None = None
     longer: bool = False
 
@@ -535,90 +492,12 @@ class _Course:
         self.begun = self.row.step == "measuring"
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """All that measuring needs: the session of a release, what it measures at first, what it starts from, and the
-    private numbers.
-    """
-
-    session: Session
-    due: Sequence[Purchase[Strategy]]
-    known: list[Measurement[Strategy]]
-    data: PrivateTensor = field(repr=False)
-
-
-def _measured(noise: NoisePort, ready: _Ready, progress: Progress) -> list[Measured]:
-    """All that a release measures, in its order."""
-    session, known, data = ready.session, ready.known, ready.data
-    space, plan = session.dataset.space, session.plan
-    made = measured_all(noise, space, data, ready.due)
-    if isinstance(plan, PowerPlan):
-        made += play_power(plan.power, started(plan.power.edges, known), space, data, noise, progress)
-    elif isinstance(plan, WorkloadPlan) and plan.iterations is not None:
-        opening = session.opening
-        construction = construction_of(opening.dataset, opening.request, [each.table for each in made])
-        hypothesis = Hypothesis(construction, _tables(known))
-        made += play(plan.iterations.rounds, hypothesis, space, data, noise, progress)
-    return made
-
-
-def _entries(
-    session: SessionRow, made: list[Measured], share: bool, now: str
-) -> tuple[list[EntryRow], list[EvidenceRow]]:
-    """A record for each measurement, and the entry that names it."""
-    entries, evidence, head = [], [], session.head_hash
-    for sequence, measured in enumerate(made, start=1):
-        line = records.measurement_record(
-            session=session.id, sequence=sequence, measured=measured.document(), recorded_at=now
-        )
-        name = records.sha256(line)
-        evidence.append(EvidenceRow(session.dataset, session.id, sequence, name, share, line))
-        sealed = records.release_entry(sequence=sequence, recorded_at=now, previous_hash=head, measurement=name)
-        entries.append(EntryRow(session.id, sequence, "release", None, None, None, sealed.line))
-        head = sealed.entry_hash
-    return entries, evidence
-
-
-def _head(entries: list[EntryRow], session: SessionRow) -> str:
-    return str(orjson.loads(entries[-1].line)["entry_hash"]) if entries else session.head_hash
-
-
 def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening) -> Job:
     """The task to finish a release from what was recorded for it, and from what it began with."""
-    plan, mechanism, pins = opening.plan, opening.request.workload, opening.evidence
-    assert isinstance(plan, WorkloadPlan)
-    assert pins is not None
-    made: dict[int, bytes] = {}
+    assert opening.evidence is not None
+    lines: dict[int, bytes] = {}
     for start in range(0, session.sequence, _PAGE):
-        made |= tx.evidence_of(row.id, start, start + _PAGE)
-    releases = [_release(made[sequence]) for sequence in sorted(made)]
-    construction = None
-    if plan.iterations is not None:
-        made_before = _tables(releases[: len(plan.buys)])
-        construction = construction_of(opening.dataset, opening.request, made_before)
-    return Job(
-        method=mechanism.method,
-        options=mechanism.options.model_dump(exclude_none=True),
-        workload=plan.workload,
-        empty=residuals_of(opening.dataset.space, opening.dataset.records),
-        known=_known(tx, row.dataset, pins.known),
-        made=releases,
-        seed=int(row.id[:15], 16),
-        beta=opening.request.beta,
-        construction=construction,
-    )
-
-
-def _known(tx: Transaction, dataset: str, names: tuple[str, ...]) -> list[Measurement[Strategy]]:
-    """The earlier measurements of a data set, in the order of its names."""
-    lines = tx.evidence_named(dataset, names)
-    return [_release(lines[name]) for name in names]
-
-
-def _tables(releases: Sequence[Measurement[Strategy]]) -> list[Measurement[TableStrategy]]:
-    """Those of tables."""
-    return those(releases, TableStrategy)
-
-
-def _release(line: bytes) -> Measurement[Strategy]:
-    return Measured.read(orjson.loads(line)).measurement
+        lines |= tx.evidence_of(row.id, start, start + _PAGE)
+    known = [each.measurement for each in evidence_of(tx, row.dataset, opening.evidence.known)]
+    made = [Measured.read(orjson.loads(lines[sequence])).measurement for sequence in sorted(lines)]
+    return job_of(opening, known, made, seed=int(row.id[:15], 16))

@@ -1,4 +1,5 @@
-"""Releases for workloads known in advance: asked for, looked at, cancelled. The work itself is :mod:`.release_jobs`.
+"""Releases for workloads known in advance: looked at, and cancelled. They are asked for in :mod:`.session_opening`; the
+work itself is :mod:`.release_jobs`.
 
 The share is reserved when a release is asked for. A session of the same id holds it and has the transcript: what it
 measures is charged there, and its end gives back what is left.
@@ -6,44 +7,34 @@ measures is charged there, and its end gives back what is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from app.curator.request import parse_request
-from app.curator.workload_comparison import ways_of
+import orjson
+
 from app.declarations.errors import CuratorError, InvalidRequest
-from app.patience import while_wanted
-from app.services.datasets import Datasets
-from app.services.errors import Conflict, NotFound
+from app.services.errors import Conflict, NotFound, ReleaseEnded
 from app.services.pages import Page
 from app.services.ports import RELEASE_WORKED, Clock, ReleaseRow, SessionRow, Store, Transaction
 from app.services.principals import Principal
 from app.services.release_ends import end_release
-from app.services.release_request import parse_release
-from app.services.sessions import (
-    SESSION_ID,
-    Check,
-    IdempotencyKey,
-    Prepared,
-    Sessions,
-    release_failure,
-    release_view,
-)
+from app.services.sessions import SESSION_ID
+from app.services.views import release_view
 
 #: What came of a release, by the name that it is asked for; the first that there is where none is named.
 FILES = ("records", "edges", "answers")
 
 
-def _ended_early(why: str, row: ReleaseRow) -> bytes | None:
-    """The description of a release that was ended while something was measured for it, or made of that."""
+def _ended_early(why: str, row: ReleaseRow) -> ReleaseEnded | None:
+    """What is said of a release that was ended while something was measured for it, or made of that."""
     if row.step == "queued":
         return None
     if row.step == "measuring":
         detail = f"{why} while noise was drawn for it: nothing is recorded, and its share is charged"
     else:
         detail = f"{why} while its data were made: what was measured for it is kept, and so is its charge"
-    return release_failure(detail, "The release was ended", 409)
+    return ReleaseEnded(detail)
 
 
 @dataclass(frozen=True)
@@ -65,52 +56,16 @@ class Standing:
 
 
 class Releases:
-    """Takes releases in and shows them."""
+    """Shows releases and ends them.
 
-    def __init__(
-        self,
-        store: Store,
-        sessions: Sessions,
-        datasets: Datasets,
-        clock: Clock,
-        *,
-        render: Callable[[CuratorError], dict[str, Any]],
-    ) -> None:
-        self._store, self._sessions, self._datasets, self._clock = store, sessions, datasets, clock
-        self._render = render
+    Args:
+        store: where they are.
+        clock: tells the time.
+        render: makes problem documents of refusals.
+    """
 
-    def prepare(
-        self, actor: Principal, asked: Any, key: IdempotencyKey | None, check: Check = lambda: None
-    ) -> Prepared | bytes:
-        """All that takes time of asking for a release, ahead of :meth:`open`; the reply where the key has one already.
-
-        Raises:
-            InvalidRequest, NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
-            Unavailable: when the data set's private file is missing or altered.
-        """
-        request = parse_release(asked)
-        return self._sessions.prepare(actor, request.session(), key, check, release=request.document())
-
-    def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:
-        """Reserve the share, queue the work, commit, and only then reply.
-
-        Raises:
-            NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
-            Unavailable: when another process keeps the data set.
-        """
-        return self._sessions.open(actor, prepared, key)
-
-    def plan(self, asked: Mapping[str, Any], check: Check = lambda: None) -> dict[str, Any]:
-        """All ways to have a workload answered, best first. Reads public facts only and charges nothing.
-
-        Raises:
-            InvalidRequest, NotFound: as asking for a release would.
-        """
-        request = parse_request(parse_release(asked).session())
-        dataset = self._datasets.public(request.dataset)
-        self._sessions.check_planning(dataset, request)
-        with while_wanted(check):
-            return ways_of(dataset, request).document(self._render)
+    def __init__(self, store: Store, clock: Clock, render: Callable[[CuratorError], dict[str, Any]]) -> None:
+        self._store, self._clock, self._render = store, clock, render
 
     def standing(self, actor: Principal, id: str) -> Standing:
         """A release that the actor may see: his own, or any for admins and auditors.
@@ -192,7 +147,9 @@ class Releases:
 
     def _end(self, tx: Transaction, row: ReleaseRow, why: str) -> bool:
         """End a release as cancelled, unless it has moved on since its row was read; whether that is done."""
-        return end_release(tx, row, "cancelled", self._clock(), _ended_early(why, row))
+        early = _ended_early(why, row)
+        problem = None if early is None else orjson.dumps(self._render(early))
+        return end_release(tx, row, "cancelled", self._clock(), problem)
 
     def data(self, actor: Principal, id: str, name: str | None) -> tuple[str, bytes]:
         """A result of a release: its name, and an Arrow file.

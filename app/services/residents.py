@@ -26,10 +26,10 @@ from app.services.loading import follow, keep_session, last_recorded, resume_ses
 from app.services.memory import Memory
 from app.services.openings import opening_bytes, opening_of
 from app.services.ports import NoisePort, PrivateStore, SessionRow, Snapshots, Transaction
+from app.services.registered import RegisteredCounts
 from app.spaces.query import Query
-from app.spaces.tensor import PrivateTensor
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: Updates that a session is given memory for beside those it has made: a guaranteed plan may allow far more of them.
 UPDATES_AHEAD = 10_000
@@ -64,8 +64,7 @@ class Live:
     row: SessionRow
     recorded_at: str
     session: Session
-    data: PrivateTensor
-    entry: dict[str, str]
+    data: RegisteredCounts
     reserved: int
     nbytes: int
     kept: int
@@ -154,7 +153,7 @@ class Residents:
                 follow(tx, id, live.session)
                 live.recorded_at, live.row = last_recorded(tx, row), row
             except Exception as error:  # noqa: BLE001 - as below
-                log.warning("a session did not follow its transcript", error=type(error).__name__)
+                logger.warning("a session did not follow its transcript", error=type(error).__name__)
                 self.drop(id)
         spans = {id: (live.session.sequence, row.sequence) for id, (live, row) in behind.items()}
         for id, (known, line) in tx.latest_entries(spans).items():
@@ -163,7 +162,7 @@ class Residents:
                 live.learning_seconds += take_in(tx, id, live.session, known)
                 live.recorded_at, live.row = time_of(line), row
             except Exception as error:  # noqa: BLE001 - an entry may have been counted whose update was not made
-                log.warning("a session did not follow its transcript", error=type(error).__name__)
+                logger.warning("a session did not follow its transcript", error=type(error).__name__)
                 self.drop(id)
 
     def load(self, begin: Callable[[], Transaction], row: SessionRow, unwritten: Container[str]) -> Live:
@@ -343,7 +342,7 @@ class Residents:
         plan, space = opening.plan, opening.dataset.space
         assert public_dataset(stored).space == space
         # Taken first: making room may drop the last session that has these numbers in memory.
-        data = self._private.tensor(space, stored.vault_entry)
+        data = self._private.counts(space, stored.vault_entry)
         ahead = min(plan.max_updates, row.updates_used + UPDATES_AHEAD)
         reserved = mechanism_of(opening).nbytes(ahead) + SESSION_BYTES + opening_bytes(row.header)
         if not self._make_room(reserved, unwritten):
@@ -356,7 +355,6 @@ class Residents:
             recorded_at=last_recorded(tx, row),
             session=session,
             data=data,
-            entry=stored.vault_entry,
             reserved=reserved,
             nbytes=0,
             kept=loaded.kept,

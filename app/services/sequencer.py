@@ -10,10 +10,10 @@ from hashlib import sha256
 
 import structlog
 
-from app.audit.tiles import begun, grown
 from app.services.log_ports import Group, LogState, LogStore, Run
+from curator_client.proofs.tiles import begun, grown
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: How often it is looked whether there is more to add, but for a step that could not take all.
 SECONDS = 0.5
@@ -63,7 +63,7 @@ class Sequencer:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - such as a database that is away: there is another time
-            log.warning("the log cannot be added to", error=type(error).__name__)
+            logger.warning("the log cannot be added to", error=type(error).__name__)
 
     def _catch_up(self) -> None:
         """Add what there is. What comes after the last step began waits with what comes after that."""
@@ -81,7 +81,7 @@ class Sequencer:
         if not groups:
             return False
         runs = [run for group in groups for run in group.runs]
-        # As :func:`app.audit.merkle.leaf_hash` has it.
+        # As :func:`curator_client.proofs.merkle.leaf_hash` has it.
         leaves = b"".join([sha256(b"\0" + line).digest() for line in store.lines(runs)])
         tiles = grown(state.size, store.tiles(begun(state.size)), leaves)
         after = replace(state, size=state.size + sum(run.count for run in runs))

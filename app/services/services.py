@@ -6,14 +6,23 @@ from dataclasses import dataclass
 
 from app.services.answering.dispatch import Answering
 from app.services.checks import Checks
+from app.services.commitments import Commitments
 from app.services.datasets import Datasets
+from app.services.dummy_datasets import DummyDatasets
+from app.services.grants import Grants
+from app.services.hypotheses import Hypotheses
 from app.services.log import Log
 from app.services.measurements import Measurements
+from app.services.plans import Plans
 from app.services.principals import Principals
+from app.services.registration import Registration
 from app.services.release_jobs import ReleaseJobs
 from app.services.releases import Releases
+from app.services.retirement import Retirement
 from app.services.sequencer import Sequencer
+from app.services.session_opening import SessionOpener
 from app.services.sessions import Sessions
+from app.services.transcripts import Transcripts
 
 
 @dataclass(frozen=True)
@@ -22,8 +31,17 @@ class Services:
 
     principals: Principals
     datasets: Datasets
+    registration: Registration
     checks: Checks
+    grants: Grants
+    commitments: Commitments
+    retirement: Retirement
+    dummies: DummyDatasets
+    plans: Plans
+    opener: SessionOpener
     sessions: Sessions
+    hypotheses: Hypotheses
+    transcripts: Transcripts
     measurements: Measurements
     answering: Answering
     releases: Releases

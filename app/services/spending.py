@@ -73,7 +73,7 @@ def begin(row: SessionRow, holds: Amounts, purchase: Amounts | None) -> tuple[Se
     if purchase is not None:
         share = share.charge(purchase)
         movements.append(_movement(row, "purchase", purchase, None, at))
-    return _holding(row, share), movements
+    return _with(row, share), movements
 
 
 def affordable(row: SessionRow, cost: Amounts) -> Amounts:
@@ -210,7 +210,7 @@ def _movement(row: SessionRow, kind: LedgerKind, amounts: Amounts, sequence: int
     return LedgerRow(row.dataset, row.id, kind, str(amounts.renyi), _text(amounts.pure), sequence, at)
 
 
-def _holding(row: SessionRow, share: Share) -> SessionRow:
+def _with(row: SessionRow, share: Share) -> SessionRow:
     return replace(
         row,
         spent=str(share.spent.renyi),
@@ -221,7 +221,7 @@ def _holding(row: SessionRow, share: Share) -> SessionRow:
 
 
 def _closed(row: SessionRow, share: Share, at: str) -> SessionRow:
-    return replace(_holding(row, share), status="closed", closed_at=at)
+    return replace(_with(row, share), status="closed", closed_at=at)
 
 
 def _text(amount: Decimal | None) -> str | None:

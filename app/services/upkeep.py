@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
+
+import orjson
 
 from app.audit.log import principal_record, retirement_record
+from app.declarations.errors import CuratorError
 from app.services import spending
-from app.services.datasets import is_dummy, standing
-from app.services.errors import Unavailable
+from app.services.datasets import file_names, is_dummy, standing
+from app.services.errors import ReleaseFailed, Unavailable
 from app.services.ports import RELEASE_WORKED, Clock, Store, Transaction
 from app.services.principals import OPERATOR
-from app.services.sessions import release_failure
+from app.services.release_ends import end_release
 
 #: Sessions that one statement names: databases take only so many parameters.
 _AT_A_TIME = 500
@@ -62,25 +65,23 @@ def reseal(store: Store, files: Resealer) -> tuple[int, list[str]]:
                 tx.commit()
         files.destroy(row.vault_entry)
         done += 1
-
-    def known() -> list[str]:
-        with store.read() as tx:
-            return [entry["file_name"] for entry in tx.vault_entries().values()]
-
-    files.sweep(known)
+    files.sweep(partial(file_names, store))
     return done, lost
 
 
-def forfeit(store: Store, clock: Clock) -> None:
+def forfeit(store: Store, clock: Clock, render: Callable[[CuratorError], dict[str, Any]]) -> None:
     """Take what is stored for an old copy, of which nobody knows what was released since; one transaction.
 
     Whatever was, the server that went on kept within the budgets. So all of every budget counts as spent: open
     sessions are closed with the whole of their reservations charged, what was left of a data set is charged to the
     data set itself, and the data sets are retired. Releases for which nothing was recorded have failed; the next start
     ends the others, as of any data set that is retired. Keys may have been revoked since: all but the operator's
-    are.
+    are. ``render`` makes problem documents of refusals.
     """
     read = clock()
+    failed = orjson.dumps(
+        render(ReleaseFailed("the server went back to an old copy: all of the budget counts as spent"))
+    )
     with store.write() as tx:
         for dataset in tx.datasets():
             # Whatever clocks did: an audit refuses what was opened later than a retirement, or forfeited before it.
@@ -92,7 +93,7 @@ def forfeit(store: Store, clock: Clock) -> None:
                 tx.move_sessions([closed for closed, _ in movements])
                 tx.move_ledger([movement for _, movement in movements])
                 for row in rows:
-                    _end_release(tx, row.id, now)
+                    _end_release(tx, row.id, now, failed)
             if dataset.retired_at is None:
                 _, account = standing(dataset, tx.holdings(dataset.name))
                 lost, movement = spending.forfeit_rest(dataset, account, now)
@@ -110,9 +111,8 @@ def forfeit(store: Store, clock: Clock) -> None:
         tx.commit()
 
 
-def _end_release(tx: Transaction, id: str, now: str) -> None:
+def _end_release(tx: Transaction, id: str, now: str, problem: bytes) -> None:
     """End the release of a session, if it is of one."""
     row = tx.release(id)
     if row is not None and row.status in RELEASE_WORKED:
-        problem = release_failure("the server went back to an old copy: all of the budget counts as spent")
-        tx.move_release(replace(row, status="failed", finished_at=now, problem=problem), row)
+        end_release(tx, row, "failed", now, problem)

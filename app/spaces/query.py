@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import orjson
 
+from app.spaces.counts import ExactCounts, Tally
 from app.spaces.cuts import CutQuestion
 from app.spaces.lazy import lazy
 from app.spaces.questions import Question
-from app.spaces.tensor import Array, FloatArray, IntArray, PrivateTensor, Tensor
+from app.spaces.tensor import Array, FloatArray, IntArray, Tensor
 
 #: What selects a part of an array's cells.
 Index = tuple[slice | IntArray, ...]
@@ -53,14 +54,32 @@ class Query(ABC):
     #: Whether every weight is known to be zero, so that the answer is 0 whatever the data.
     is_zero: bool = False
 
-    def exact(self, data: PrivateTensor) -> int | IntArray:
-        """The exact sums over integer data: an ``int`` where one number is asked for, else a flat array of as many as
-        there are.
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        """The tallies of private data that its exact sums follow from.
 
         Raises:
             TypeError: for what is no sum.
         """
         raise TypeError(f"{type(self).__name__} is no sum of counts")
+
+    def exact_of(self, told: Sequence[Any]) -> int | IntArray:
+        """The exact sums from the numbers of its tallies, in their order: an ``int`` where one number is asked for,
+        else a flat array of as many as there are.
+
+        Raises:
+            TypeError: for what is no sum.
+        """
+        raise TypeError(f"{type(self).__name__} is no sum of counts")
+
+    def exact(self, data: ExactCounts) -> int | IntArray:
+        """The exact sums over private data.
+
+        Raises:
+            TypeError: for what is no sum.
+            NotOffered: when the data do not tell them.
+        """
+        return self.exact_of(tuple(data.tell(self.tallies)))
 
     @property
     def range(self) -> tuple[float, float]:
@@ -147,8 +166,8 @@ class LinearQuery(Query):
     """One number, ``<f, x>`` for weights ``f`` and data ``x``."""
 
     @abstractmethod
-    def exact(self, data: PrivateTensor) -> int:
-        """``<f, x>`` for integer data. Exact."""
+    def exact_of(self, told: Sequence[Any]) -> int:
+        """``<f, x>`` from the numbers of its tallies. Exact."""
 
     @abstractmethod
     def inner(self, hypothesis: Tensor) -> float:

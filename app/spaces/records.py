@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from app.spaces.counts import AllEntries, ArrayCounts, CellCounts, Contraction, Entries, InnerProduct, Tally
 from app.spaces.lazy import kept_of, lazy
-from app.spaces.tensor import Array, Axes, Axis, DenseTensor, IntArray, Members
+from app.spaces.partition import Partition
+from app.spaces.tensor import Array, Axes, Axis, DenseTensor, IntArray, parts_of
 
 #: Records that are worked on at a time: their codes, and what is made of them, stay in a core's caches.
 PART = 1 << 16
@@ -19,10 +23,28 @@ PART = 1 << 16
 MOST_CELLS = 1 << 20
 #: Bytes of all marginals that are kept.
 KEPT_BYTES = 64 << 20
+#: Attributes are taken together while they have so many cells: pairs of such groups are counted in one pass.
+MOST_GROUPED = 64
 
 
-@dataclass(eq=False)
-class RecordsTensor:
+@dataclass(frozen=True)
+class _Group:
+    """Columns of cells that are counted as one, and how many cells each has."""
+
+    columns: tuple[tuple[int, Partition | None], ...]
+    shape: tuple[int, ...]
+
+    def codes(self, columns: Sequence[Array], part: slice) -> IntArray:
+        """For some records the position of the combination of their cells."""
+        codes: IntArray = np.zeros(1, np.int64)
+        for (attribute, partition), length in zip(self.columns, self.shape, strict=True):
+            column = columns[attribute][part]
+            codes = codes * length + (column if partition is None else partition.labels[column])
+        return codes
+
+
+@dataclass(eq=False, repr=False)
+class RecordsTensor(ArrayCounts):
     """Counts over a product of attributes, made of the records when they are asked for.
 
     A query is answered from the marginal on the attributes that it names, where that is small: it is made in one pass
@@ -36,7 +58,6 @@ class RecordsTensor:
 
     columns: Sequence[Array]
     shape: tuple[int, ...]
-    diagonal: None = field(default=None, init=False)
     _marginals: OrderedDict[tuple[int, ...], DenseTensor] = field(default_factory=OrderedDict, repr=False)
     _held: int = field(default=0, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -73,41 +94,58 @@ class RecordsTensor:
         """Whether the marginal on some attributes is small enough to be kept."""
         return math.prod(self.shape[i] for i in axes) <= MOST_CELLS
 
-    def tallied(
-        self,
-        cells: Sequence[tuple[int, IntArray | None]],
-        shape: tuple[int, ...],
-        where: Sequence[tuple[int, Members]],
-        among: tuple[tuple[int, ...], Array] | None,
-    ) -> IntArray:
-        """Counts of cells that values are merged to, flat, whatever the number of values: in one pass over the records.
-
-        Args:
-            cells: attributes, and the cell of each of their values (-1: not counted; None: each is one).
-            shape: how many cells there are along each.
-            where: attributes, and the values that a record must have.
-            among: attributes, and which combinations of their values a record must have.
-        """
-        size = math.prod(shape)
+    def cell_counts(self, asked: CellCounts) -> IntArray:
+        """In one pass over the records, whatever the number of values; or from a marginal that is kept."""
+        if asked.again and self.few(asked.named):
+            return asked.of_marginal(self.marginal(asked.named))
+        if asked.plain and asked.singles:
+            return self._counted(asked.axes)
+        size = math.prod(asked.shape)
         # Each value's cell, or behind all of them, in units of what a step along this axis is worth.
-        steps = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
-        told = [
-            (axis, None if labels is None else np.where(labels < 0, size, labels * step), step)
-            for (axis, labels), step in zip(cells, steps, strict=True)
-        ]
-        selected = [(axis, Axis(self.shape[axis], members)) for axis, members in where]
-        counts = np.zeros(size + 1, np.int64)
+        steps = [math.prod(asked.shape[k + 1 :]) for k in range(len(asked.shape))]
+        places = [_places(cells, step, size) for cells, step in zip(asked.cells, steps, strict=True)]
+        told = list(zip(asked.axes, places, steps, strict=True))
+        selected = [(axis, Axis(self.shape[axis], members)) for axis, members in asked.where]
+        weighed = None
+        if asked.weight is not None:
+            weighed = asked.weight[0], asked.weights(self.shape[asked.weight[0]])
+        whole = asked.whole
+        sums = np.zeros(size + 1, np.int64)
+        # A part of the records at a time, and no less than there are cells: each part passes over all sums once.
         for part in parts_of(self.size, max(PART, size)):
             positions = np.zeros(len(self.columns[0][part]), np.int64)
-            for axis, places, step in told:
+            for axis, places_of, step in told:
                 codes = self.columns[axis][part]
-                positions += codes * np.int64(step) if places is None else places[codes]
+                if places_of is not None:
+                    positions += places_of[codes]
+                else:
+                    positions += codes if step == 1 else np.multiply(codes, step, dtype=np.int64)
             for axis, chosen in selected:
                 positions[~chosen.at(self.columns[axis][part])] = size
-            if among is not None:
-                positions[~among[1].reshape(-1)[self._positions(among[0], part)]] = size
-            counts += np.bincount(np.minimum(positions, size), minlength=size + 1)
-        return counts[:-1]
+            if asked.among is not None:
+                positions[~asked.among[1].reshape(-1)[self._positions(asked.among[0], part)]] = size
+            if not whole:
+                np.minimum(positions, size, out=positions)
+            if weighed is None:
+                sums += np.bincount(positions, minlength=size + 1)
+            else:
+                # Whole numbers are added as such: in floating point large sums would lose their last digits.
+                np.add.at(sums, positions, weighed[1][self.columns[weighed[0]][part]])
+        return sums[:-1].reshape(asked.shape)
+
+    def all_entries(self, asked: AllEntries) -> IntArray:
+        """The counts of all cells."""
+        return self.marginal(tuple(range(len(self.shape))))
+
+    def counted(self, asked: Sequence[Tally]) -> Iterator[Any]:
+        """The numbers of tallies. Counts by two attributes are made together: they are sums of counts of two groups of
+        attributes. Of fifty attributes with eight values each that takes a quarter of the passes over the records.
+        """
+        pairs = [each for each in asked if isinstance(each, CellCounts) and _is_pair(each)]
+        if len(pairs) < 2:
+            return super().counted(asked)
+        found = dict(zip(map(id, pairs), self._pairs(pairs), strict=True))
+        return (found[id(each)] if id(each) in found else self.kernels[type(each)](self, each) for each in asked)
 
     def contract(self, axes: Axes) -> int:
         named = tuple(i for i, axis in enumerate(axes) if axis is not None)
@@ -141,6 +179,36 @@ class RecordsTensor:
             total += int(flat[self._positions(every, part)].astype(np.int64).sum())
         return total
 
+    def _pairs(self, asked: Sequence[CellCounts]) -> list[IntArray]:
+        """Counts by two attributes each."""
+        lengths: dict[tuple[int, Partition | None], int] = {}
+        for pair in asked:
+            lengths.update(zip(_columns(pair), pair.shape, strict=True))
+        groups: list[_Group] = []
+        for column, length in sorted(lengths.items(), key=lambda item: item[0][0]):
+            if groups and int(np.prod(groups[-1].shape)) * length <= MOST_GROUPED:
+                groups[-1] = _Group((*groups[-1].columns, column), (*groups[-1].shape, length))
+            else:
+                groups.append(_Group((column,), (length,)))
+        home = {column: number for number, group in enumerate(groups) for column in group.columns}
+        sizes = [int(np.prod(group.shape)) for group in groups]
+        wanted = [tuple(sorted({home[column] for column in _columns(pair)})) for pair in asked]
+        counts = {key: np.zeros(int(np.prod([sizes[g] for g in key])), np.int64) for key in wanted}
+        for start in range(0, self.size, PART):
+            part = slice(start, min(start + PART, self.size))
+            codes = [group.codes(self.columns, part) for group in groups]
+            for key, sums in counts.items():
+                positions = codes[key[0]] if len(key) == 1 else codes[key[0]] * sizes[key[1]] + codes[key[1]]
+                sums += np.bincount(positions, minlength=len(sums))
+        result = []
+        for pair, key in zip(asked, wanted, strict=True):
+            columns = list(itertools.chain(*(groups[g].columns for g in key)))
+            shape = list(itertools.chain(*(groups[g].shape for g in key)))
+            kept = [columns.index(column) for column in _columns(pair)]
+            summed = counts[key].reshape(shape).sum(axis=tuple(k for k in range(len(shape)) if k not in kept))
+            result.append(summed if kept == sorted(kept) else summed.T)
+        return result
+
     def _positions(self, axes: tuple[int, ...], part: slice) -> IntArray:
         """Row-major positions of some records in the marginal on these attributes."""
         positions = self.columns[axes[0]][part].astype(np.int64)
@@ -173,7 +241,27 @@ class RecordsTensor:
                 self._held -= dropped.array.nbytes
             return made
 
+    kernels = {  # noqa: RUF012 - as the class they are never changed
+        Contraction: lambda self, asked: self.contract(asked.axes),
+        Entries: lambda self, asked: self.gather(asked.positions),
+        InnerProduct: lambda self, asked: self.inner(asked.weights, asked.bits),
+        CellCounts: cell_counts,
+        AllEntries: all_entries,
+    }
 
-def parts_of(size: int, step: int) -> Iterator[slice]:
-    """Ranges of records, each of so many."""
-    return (slice(start, min(start + step, size)) for start in range(0, size, step))
+
+def _places(cells: Partition | None, step: int, size: int) -> IntArray | None:
+    """Where the cell of each value begins among all cells, ``size`` for one that is not counted; None where each is its
+    own."""
+    if cells is None or cells.cells == cells.size:
+        return None
+    labels = cells.labels
+    return np.where(labels < 0, size, labels * step)
+
+
+def _is_pair(asked: CellCounts) -> bool:
+    return len(asked.axes) == 2 and asked.plain and asked.whole
+
+
+def _columns(asked: CellCounts) -> list[tuple[int, Partition | None]]:
+    return list(zip(asked.axes, asked.cells, strict=True))

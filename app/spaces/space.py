@@ -25,10 +25,12 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from app.declarations.errors import InvalidDataset
+from app.spaces.dense import CountsTensor
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
 from app.spaces.rounding import bounding, rounding_error
-from app.spaces.tensor import Array, DenseTensor, IntArray, SparseTensor
+from app.spaces.sparse import SparseTensor
+from app.spaces.tensor import Array, IntArray
 
 #: Bits of the grid that weights and answers live on, where capacity leaves room for them.
 DEFAULT_BITS = 20
@@ -172,10 +174,10 @@ class Space(ABC):
         """The same space under another bound on its mass."""
         return replace(self, capacity=capacity)
 
-    def tensor(self, array: Array | csr_array) -> DenseTensor | SparseTensor:
+    def tensor(self, array: Array | csr_array) -> CountsTensor | SparseTensor:
         """Private integers of this space, ready for exact contraction."""
         if isinstance(array, np.ndarray):
-            return DenseTensor(array, wide=self.capacity_units << self.axis_bits(1) >= 2**53)
+            return CountsTensor(array, wide=self.capacity_units << self.axis_bits(1) >= 2**53)
         return SparseTensor(array)
 
     @overload

@@ -1,4 +1,4 @@
-"""Arrays that queries are contracted with: dense, sparse, and sums of rank-one terms.
+"""Arrays that queries are contracted with: dense ones, and sums of rank-one terms.
 
 A contraction takes one :class:`Axis` an axis (``None`` where the query does not name it, which weighs one) and
 never builds the query's own array. On integer tensors the result is an exact Python ``int``; on floating-point
@@ -18,9 +18,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
-from app.spaces.lazy import kept_of, lazy
+from app.spaces.lazy import lazy
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
@@ -235,7 +234,12 @@ class Tensor(Protocol):
 
 def chunks(size: int) -> Iterator[slice]:
     """Parts of a flat array that stay in the processor's caches."""
-    return (slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK))
+    return parts_of(size, CHUNK)
+
+
+def parts_of(size: int, step: int) -> Iterator[slice]:
+    """Ranges of so many places, each of ``step`` at most."""
+    return (slice(start, min(start + step, size)) for start in range(0, size, step))
 
 
 def _sums_in_parts(view: Array, axes: Axes, kind: Any) -> Array:
@@ -275,7 +279,7 @@ class DenseTensor:
     diagonal: FloatArray | None = field(default=None, init=False)
 
     def __repr__(self) -> str:
-        return f"DenseTensor(shape={self.shape})"
+        return f"{type(self).__name__}(shape={self.shape})"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -377,115 +381,6 @@ class DenseTensor:
         for part in chunks(flat.size):
             partial += float(entries[part].astype(np.float64, copy=False) @ flat[part].astype(np.float64, copy=False))
         return int(partial) if self.exact else float(np.ldexp(partial, -bits))
-
-
-class PrivateTensor(Tensor, Protocol):
-    """The private numbers of a data set: dense counts, sparse counts, records, or elements."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it takes, with what was made of it and is kept."""
-
-    def marginal(self, axes: tuple[int, ...]) -> Array:
-        """Exact sums over all axes but these, which ascend, in data units.
-
-        An undirected graph counts both directions.
-        """
-
-
-def _within(entries: IntArray, columns: IntArray, axis: Axis) -> int:
-    """The sum of the entries in the columns of an index set, part by part: what is made on the way stays in caches."""
-    total = 0
-    for start in range(0, len(entries), BLOCK):
-        part = slice(start, start + BLOCK)
-        total += int((entries[part] * axis.at(columns[part])).sum(dtype=np.int64))
-    return total
-
-
-@dataclass(eq=False)
-class SparseTensor:
-    """An integer matrix with few non-zeros, in compressed rows."""
-
-    matrix: csr_array
-    diagonal: FloatArray | None = field(default=None, init=False)
-
-    def __repr__(self) -> str:
-        return f"SparseTensor(shape={self.shape})"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        rows, columns = self.matrix.shape
-        return int(rows), int(columns)
-
-    @property
-    def nbytes(self) -> int:
-        own = (self.matrix.data, self.matrix.indices, self.matrix.indptr)
-        return sum(array.nbytes for array in (*own, *kept_of(self, "_row_sums", "_positions")))
-
-    @lazy
-    def _row_sums(self) -> IntArray:
-        return np.asarray(self.matrix.sum(axis=1, dtype=np.int64)).reshape(-1)
-
-    @lazy
-    def _positions(self) -> IntArray:
-        rows = np.repeat(np.arange(self.shape[0], dtype=np.int64), np.diff(self.matrix.indptr))
-        positions: IntArray = rows * self.shape[1] + self.matrix.indices
-        return positions
-
-    def contract(self, axes: Axes) -> int | float:
-        left, right = axes
-        if right is None:
-            sums = self._row_sums
-            if left is None:
-                return int(sums.sum())
-            return int(sums[left.index].sum()) if left.weights is None else int(sums @ left.weights)
-        if right.weights is None and (left is None or left.weights is None):
-            return self._cut(left, right)
-        column = right.vector()
-        if left is not None and left.weights is None and left.count * 4 < left.length:
-            return int((self.matrix[left.index] @ column).sum())
-        product = self.matrix @ column
-        if left is None:
-            return int(product.sum())
-        return int(product[left.index].sum()) if left.weights is None else int(product @ left.weights)
-
-    def _cut(self, left: Axis | None, right: Axis) -> int:
-        """The sum of the entries in some rows and columns: a pass over these rows, where they stand together or are
-        few, else over all, whichever they are.
-        """
-        starts, columns, entries = self.matrix.indptr, self.matrix.indices, self.matrix.data
-        if left is None:
-            return _within(entries, columns, right)
-        if isinstance(left.index, slice):
-            part = slice(starts[left.index.start], starts[left.index.stop])
-            return _within(entries[part], columns[part], right)
-        if left.count * 4 >= left.length:
-            total = 0
-            for some in chunks(left.length):
-                part, lengths = (
-                    slice(starts[some.start], starts[some.stop]),
-                    np.diff(starts[some.start : some.stop + 1]),
-                )
-                rows = np.repeat(left.at(np.arange(some.start, some.stop)), lengths)
-                total += _within(entries[part] * rows, columns[part], right)
-            return total
-        chosen = self.matrix[left.index]
-        return _within(chosen.data, chosen.indices, right)
-
-    def marginal(self, axes: tuple[int, ...]) -> IntArray:
-        """The sums over all axes but these, which ascend: of no axis, rows, columns, or all entries."""
-        if axes == (0,):
-            return self._row_sums
-        if axes == (1,):
-            return np.asarray(self.matrix.sum(axis=0, dtype=np.int64)).reshape(-1)
-        return self.matrix.toarray().astype(np.int64) if axes else np.asarray(self._row_sums.sum())
-
-    def gather(self, positions: IntArray) -> Array:
-        rows, columns = np.divmod(positions, self.shape[1])
-        return np.asarray(self.matrix[rows, columns]).reshape(-1)
-
-    def inner(self, weights: Array, bits: int) -> int | float:
-        return int(self.matrix.data.astype(np.int64) @ weights.reshape(-1)[self._positions].astype(np.int64))
 
 
 class LowRankTensor:

@@ -17,10 +17,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine, insert, select, text
 
 from app.storage.database import make_engines
+from app.storage.keys import make_private_folder
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore
 from app.storage.tables import metadata
-from app.storage.vault import Vault, VaultEntry, VaultMissing, sync_folder
+from app.storage.vault import Vault, VaultEntry, VaultMissing
+from curator_client import durable
 
 FORMAT = 1
 DATABASE, VAULT, KEYS, MANIFEST = "curator.sqlite3", "vault", "keys", "backup.json"
@@ -66,7 +68,7 @@ def back_up(engine: Engine, vault: Path, keys: Path, vault_key: bytes | None, fo
                 raise VaultMissing("a private file that a data set names is not in the vault") from None
             shutil.rmtree(folder / VAULT)
     manifest = {"format": FORMAT, "made_at": made_at, "private_files": len(entries)}
-    _write(folder / MANIFEST, json.dumps(manifest).encode())
+    durable.write(folder / MANIFEST, json.dumps(manifest).encode())
     return len(entries)
 
 
@@ -179,14 +181,6 @@ def remove(database: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def publish(path: Path, target: Path) -> None:
-    """Give a whole file its name, durably."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(path, target)
-    sync_folder(target.parent)
-
-
 def _save_rows(engine: Engine, path: Path) -> None:
     remove(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -227,21 +221,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _copy_files(source: Path, target: Path, names: Sequence[str]) -> None:
-    target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    target.chmod(0o700)
+    make_private_folder(target)
     for name in names:
-        temporary = target / f".{name}.tmp"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "wb") as sink, (source / name).open("rb") as file:
+        with durable.written(target / name) as sink, (source / name).open("rb") as file:
             shutil.copyfileobj(file, sink, 1 << 20)
-            sink.flush()
-            os.fsync(descriptor)
-        os.replace(temporary, target / name)
-    sync_folder(target)
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-        file.write(content)
-    publish(temporary, path)

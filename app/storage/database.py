@@ -18,7 +18,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: Longest wait for another connection's lock on an embedded database.
 BUSY_SECONDS = 30.0
@@ -261,17 +261,19 @@ class _ServerLock:
             if self._connection is not None and self.held():
                 continue
             if not lost:
-                log.warning("the lock of the database was lost with its connection")
+                logger.warning("the lock of the database was lost with its connection")
                 lost = True
             try:
                 got = self._try()
             except SQLAlchemyError:
                 continue
             if got:
-                log.warning("the lock of the database is held again")
+                logger.warning("the lock of the database is held again")
                 lost = alone = False
             elif not alone:
-                log.error("a command works on the database as if no server ran, as its lock was lost: stop this server")
+                logger.error(
+                    "a command works on the database as if no server ran, as its lock was lost: stop this server"
+                )
                 alone = True
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from app.services.log_ports import LeafKind
 from app.services.ports import LedgerRow
-from app.storage.store import typed_rows
+from app.storage.transaction import typed_rows
 
 #: Where the lines of a kind stand: the table, the column, and what orders it.
 _LINES: dict[LeafKind, tuple[str, str, str]] = {

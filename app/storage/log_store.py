@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 from sqlalchemy import func, select
 
 from app.audit.log import movement_record
-from app.audit.merkle import Subtree
-from app.audit.tiles import Tile, home, subtree_hash
-from app.services.log_ports import Group, LeafKind, LogState, Reached, Run
+from app.services.log_ports import Group, LeafKind, LogState, Run, SessionProgress
 from app.services.ports import LedgerRow
 from app.storage import log_statements as sql
 from app.storage import tables as t
 from app.storage.store import SqlStore, SqlTransaction
+from curator_client.proofs.merkle import Subtree
+from curator_client.proofs.tiles import Tile, home, subtree_hash
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class SqlLog:
                     groups.append(Group((run,), movement=after - 1))
                 else:
                     before = (Run("header", session, 0), *measured[session])
-                    groups.append(Group((*before, run), movement=after - 1, reached=Reached(session, 0, True)))
+                    groups.append(Group((*before, run), movement=after - 1, reached=SessionProgress(session, 0, True)))
         if sum(count for _, count in rows) < most and (not groups or groups[-1].movement != settled.movement):
             groups.append(Group((), movement=settled.movement))
         return groups
@@ -133,7 +133,7 @@ class SqlLog:
         for session, status, last, after in behind:
             end = ends[session]
             runs = (*measured[session], Run("entry", session, after + 1, end - after)) if end > after else ()
-            groups.append(Group(runs, reached=Reached(session, end, status == "open" or end < last)))
+            groups.append(Group(runs, reached=SessionProgress(session, end, status == "open" or end < last)))
         return groups, len(behind) == sql.SESSIONS or any(ends[row[0]] < row[2] for row in behind)
 
     def _measured(self, tx: SqlTransaction, spans: Sequence[tuple[str, int, int]]) -> Mapping[str, list[Run]]:
@@ -231,7 +231,7 @@ class SqlLog:
         after: LogState,
         runs: Sequence[Run],
         tiles: Mapping[Tile, bytes],
-        reached: Sequence[Reached],
+        reached: Sequence[SessionProgress],
     ) -> bool:
         """Add runs of leaves, tiles as they are then, and how far sessions have come, each once; unless another process
         is about it, or has done it: then nothing happens, and this is False.

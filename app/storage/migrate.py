@@ -33,14 +33,14 @@ class NewerDatabase(Exception):
     """The database was migrated by a newer program; there is no way back."""
 
 
-def _check_known(connection: Connection) -> str | None:
+def _check_known(connection: Connection, scripts: ScriptDirectory) -> str | None:
     """The database's revision, None for an empty database.
 
     Raises:
         NewerDatabase: when this program does not know it.
     """
     found = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    known = {script.revision for script in scripts.walk_revisions()}
     if found is not None and found not in known:
         raise NewerDatabase(
             f"the database is at revision {found}, which this program does not know: it was migrated by a newer one. "
@@ -49,7 +49,7 @@ def _check_known(connection: Connection) -> str | None:
     return found
 
 
-def migrate(engine: Engine, revision: str = "head") -> None:
+def migrate(engine: Engine) -> None:
     """Apply every pending migration; processes that do so at once take turns.
 
     Raises:
@@ -58,8 +58,9 @@ def migrate(engine: Engine, revision: str = "head") -> None:
     with engine.connect() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-        _check_known(connection)
-        command.upgrade(_config(connection), revision)
+        scripts = ScriptDirectory.from_config(_config())
+        if _check_known(connection, scripts) != scripts.get_current_head():
+            command.upgrade(_config(connection), "head")
         connection.commit()
 
 
@@ -69,6 +70,6 @@ def pending(engine: Engine) -> bool:
     Raises:
         NewerDatabase: when it is ahead of it.
     """
-    newest = ScriptDirectory.from_config(_config()).get_current_head()
+    scripts = ScriptDirectory.from_config(_config())
     with engine.connect() as connection:
-        return _check_known(connection) != newest
+        return _check_known(connection, scripts) != scripts.get_current_head()

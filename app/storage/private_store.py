@@ -1,4 +1,4 @@
-"""The private store: readers of uploads, the vault, and the tensors that sessions share."""
+"""The private store: readers of uploads, the vault, and the exact counts that sessions share."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import structlog
 
-from app.audit.commitment import FileDigest
 from app.declarations.drafts import ColumnSummary, Layout
 from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec
 from app.services.errors import Unavailable
 from app.services.ports import Upload
-from app.spaces.multiset import ElementsTensor
+from app.services.registered import RegisteredCounts
+from app.spaces.counts import ExactCounts
+from app.spaces.elements import ElementsTensor
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
-from app.spaces.tensor import PrivateTensor
 from app.storage import readers
 from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData
 from app.storage.readers import Readers
 from app.storage.vault import FileStamp, Vault, VaultEntry, VaultError, VaultMissing, content_of
+from curator_client.proofs.commitment import FileDigest
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: File systems tell times in steps of some milliseconds: a file may be altered twice within one, and look the same.
 STEP_SECONDS = 0.05
@@ -66,7 +68,7 @@ def _unusable(error: Exception) -> Unavailable:
 
 
 class VaultStore:
-    """Private arrays in a vault; one tensor a data set, shared by all its sessions in memory and gone with the last.
+    """Private arrays in a vault; read once a data set, for all its sessions in memory, and gone with the last of them.
 
     ``await_writers`` waits until no transaction that may still name a file is under way; ``readers`` read uploads.
     """
@@ -76,7 +78,7 @@ class VaultStore:
     ) -> None:
         self._vault, self._memory_limit, self._await_writers = vault, memory_limit, await_writers
         self._readers = readers
-        self._tensors: WeakValueDictionary[str, PrivateTensor] = WeakValueDictionary()
+        self._counts: WeakValueDictionary[str, RegisteredCounts] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._verified: dict[str, _Verdict] = {}
         self._verifying: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -127,7 +129,7 @@ class VaultStore:
         try:
             entry = self._vault.put(name, upload.data, key)
         except OSError as error:
-            log.error("a private file could not be written", error=errno.errorcode.get(error.errno or 0, "unknown"))
+            logger.error("a private file could not be written", error=errno.errorcode.get(error.errno or 0, "unknown"))
             raise Unavailable(
                 "the private file could not be written and nothing was kept: an operator must look at the disk",
                 retry_after=60,
@@ -157,15 +159,16 @@ class VaultStore:
             for what, content in upload.contents.items()
         )
 
-    def tensor(self, space: Space, entry: dict[str, str]) -> PrivateTensor:
-        """The private numbers, read and verified where no session in memory has them.
+    def counts(self, space: Space, entry: dict[str, str]) -> RegisteredCounts:
+        """The private numbers, read and verified where no session in memory has them; they are told as long as the file
+        passes :meth:`check`.
 
         Raises:
             Unavailable: when the file is missing, altered, or sealed with another key.
         """
         name, kept = entry["file_name"], VaultEntry(entry["file_name"], entry["digest"])
         with self._lock:
-            known = self._tensors.get(name)
+            known = self._counts.get(name)
             if known is None:
                 try:
                     stamp = self._vault.stamp(kept)
@@ -174,16 +177,16 @@ class VaultStore:
                 except (VaultError, OSError) as error:
                     raise _unusable(error) from None
                 self._verified[name] = _Verdict(stamp, None, until)
-                known = self._tensors[name] = _tensor_of(space, data)
+                known = self._counts[name] = RegisteredCounts(_counts_of(space, data), partial(self._check, name, kept))
                 return known
-        self.check(entry)
+        known.check()
         return known
 
     @property
     def held(self) -> int:
         """Bytes of all private numbers that are in memory, with what was made of them and kept."""
-        found = (reference() for reference in self._tensors.valuerefs())
-        return sum(tensor.nbytes for tensor in found if tensor is not None)
+        found = (reference() for reference in self._counts.valuerefs())
+        return sum(counts.nbytes for counts in found if counts is not None)
 
     def check(self, entry: dict[str, str]) -> None:
         """Refuse a file that is not there, or is not what was written.
@@ -195,7 +198,9 @@ class VaultStore:
         Raises:
             Unavailable: saying what an operator must do.
         """
-        name, kept = entry["file_name"], VaultEntry(entry["file_name"], entry["digest"])
+        self._check(entry["file_name"], VaultEntry(entry["file_name"], entry["digest"]))
+
+    def _check(self, name: str, kept: VaultEntry) -> None:
         error = self._found(name, kept)
         if error is not None:
             raise _unusable(error)
@@ -233,14 +238,14 @@ class VaultStore:
     def _tell(name: str, before: _Verdict | None, error: Exception | None) -> None:
         """Log what has become of a file, once."""
         if error is not None and (before is None or before.error is None):
-            log.error("a private file cannot be used", file=name, error=type(error).__name__)
+            logger.error("a private file cannot be used", file=name, error=type(error).__name__)
         elif error is None and before is not None and before.error is not None:
-            log.warning("a private file can be used again", file=name)
+            logger.warning("a private file can be used again", file=name)
 
     def forget(self, entry: dict[str, str]) -> None:
         """Drop what is held in memory of a file."""
         with self._lock:
-            self._tensors.pop(entry["file_name"], None)
+            self._counts.pop(entry["file_name"], None)
             self._verified.pop(entry["file_name"], None)
             self._verifying.pop(entry["file_name"], None)
 
@@ -301,7 +306,7 @@ def sweep(vault: Vault, known: Callable[[], Iterable[str]], await_writers: Calla
     vault.sweep(named)
 
 
-def _tensor_of(space: Space, data: PrivateData) -> PrivateTensor:
+def _counts_of(space: Space, data: PrivateData) -> ExactCounts:
     match data:
         case CsrData():
             return space.tensor(data.matrix())

@@ -16,7 +16,6 @@ import hashlib
 import math
 import os
 import re
-import secrets
 import struct
 import threading
 import time
@@ -30,8 +29,9 @@ import structlog
 
 from app.services.ports import Snapshot
 from app.spaces.tensor import Array
+from curator_client.durable import written
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 _MAGIC = b"curator snapshot 1\n"
 _START = struct.Struct(f"<{len(_MAGIC)}s32sQ")
@@ -58,21 +58,14 @@ class SnapshotFiles:
         if size > self._limit:
             self.remove(session)
             return
-        temporary = self._folder / f".{session}-{secrets.token_hex(8)}"
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             with self._lock:
                 self._make_room(size, session)
-            try:
-                with open(temporary, "xb", buffering=0, opener=_private) as file:
-                    _write(file, snapshot.facts, arrays)
-                temporary.rename(self._folder / session)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    temporary.unlink()
-                raise
+            with written(self._folder / session, durable=False) as file:
+                _write(file, snapshot.facts, arrays)
         except OSError as error:
-            log.warning("a snapshot was not written", error=type(error).__name__)
+            logger.warning("a snapshot was not written", error=type(error).__name__)
 
     def read(self, session: str) -> Snapshot | None:
         """The state kept last, if every byte of it is as written."""
@@ -82,7 +75,7 @@ class SnapshotFiles:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("a snapshot is damaged and not used", error=type(error).__name__)
+            logger.warning("a snapshot is damaged and not used", error=type(error).__name__)
             return None
 
     def remove(self, session: str) -> None:
@@ -117,10 +110,6 @@ class SnapshotFiles:
             held -= length
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def _plain(array: Array) -> Array:
     """The array in one piece of memory, in little-endian numbers."""
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -137,7 +126,7 @@ def _pieces(data: memoryview) -> Iterator[memoryview]:
     return (data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK))
 
 
-def _write(file: Any, facts: dict[str, Any], arrays: dict[str, Array]) -> None:
+def _write(file: BinaryIO, facts: dict[str, Any], arrays: dict[str, Array]) -> None:
     told = [
         {"name": name, "type": array.dtype.str, "shape": array.shape, "columns": not array.flags.c_contiguous}
         for name, array in arrays.items()
@@ -149,8 +138,7 @@ def _write(file: Any, facts: dict[str, Any], arrays: dict[str, Array]) -> None:
     for array in arrays.values():
         for piece in _pieces(_bytes_of(array)):
             digest.update(piece)
-            while piece:
-                piece = piece[file.write(piece) :]
+            file.write(piece)
     head = orjson.dumps({"facts": facts, "arrays": told, "sha256": digest.hexdigest()})
     file.seek(0)
     file.write(_START.pack(_MAGIC, _sum(head), len(head)) + head)

@@ -178,7 +178,7 @@ idempotency = Table(
     Column("route", String(160), primary_key=True),
     Column("key", String(255), primary_key=True),
     Column("body_hash", String(64), nullable=False),
-    Column("status", SmallInteger, nullable=False),
+    Column("opens", Boolean, nullable=False),
     Column("reply", LargeBinary, nullable=False),
     Column("recorded_at", String(32), nullable=False),
 )
@@ -209,7 +209,8 @@ log_runs = Table(
     Index("ix_log_runs_session_kind_first", "session", "kind", "first"),
 )
 
-#: Hashes of leaves, and of complete tiles: see :mod:`app.audit.tiles`. The last one of a level is replaced as it grows.
+#: Hashes of leaves, and of complete tiles: see :mod:`curator_client.proofs.tiles`. The last one of a
+#: level is replaced as it grows.
 log_tiles = Table(
     "log_tiles",
     metadata,

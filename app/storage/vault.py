@@ -2,8 +2,7 @@
 
 What it holds to:
 
-1. A file appears whole or not at all: it is written under a temporary name, synced, renamed, and its
-   folder synced.
+1. A file appears whole or not at all, and lasts (:mod:`curator_client.durable`).
 2. Folder 0700, files 0600. With a key, nothing of the plaintext touches the disk.
 3. Every file has a keyed digest over its name and contents, so that a flipped byte, a truncation, or two
    files exchanged are noticed before an answer is computed from them. The digest says nothing to who lacks
@@ -45,9 +44,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from app.storage.keys import KEY_BYTES, TEMPORARY, KeyDamaged, made_key, make_private_folder
 from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData
+from curator_client.durable import sync_folder, written
 
-KEY_BYTES = 32
 CHUNK_BYTES = 1 << 20
 _PLAIN, _SEALED = b"CURVLT1\n", b"CURVLT1E"
 _LENGTH = struct.Struct(">I")
@@ -56,11 +56,10 @@ _SEALED_HEADER = len(_SEALED) + _SALT_BYTES + _CHECK_BYTES
 _ALIGNMENT = 64
 _MAX_HEADER = 1 << 16
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\.[0-9a-f]{16}\.vault", re.ASCII)
-_TEMPORARY = re.compile(r"\.[A-Za-z0-9][A-Za-z0-9._-]{0,160}\.tmp", re.ASCII)
 _DTYPES = frozenset({"|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8"})
 _LOCK = ".registrations.lock"
-#: Files of keys: of an unencrypted vault's digests, the log's, and the one that is to be the log's next.
-DIGEST_KEY, LOG_KEY, NEXT_LOG_KEY = "vault-digest.key", "log.key", "log-next.key"
+#: The file of the key of an unencrypted vault's digests.
+_DIGEST_KEY = "vault-digest.key"
 #: What a header calls the key of the commitment.
 _COMMITMENT = "commitment_key"
 
@@ -154,19 +153,10 @@ class Vault:
         name = f"{dataset_id}.{secrets.token_hex(8)}.vault"
         if _NAME.fullmatch(name) is None:
             raise ValueError("a data set's id consists of letters, digits, dots, dashes and underscores")
-        temporary = self._folder / f".{name}.tmp"
         digest = self._new_digest(name)
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with open(descriptor, "wb", buffering=0) as file:
-                pieces = _digested(container(data, key), digest)
-                _write(file, pieces if self._key is None else self._sealed(name, pieces))
-                os.fsync(descriptor)
-            os.rename(temporary, self._folder / name)
-            sync_folder(self._folder)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        pieces = _digested(container(data, key), digest)
+        with written(self._folder / name) as file:
+            file.writelines(pieces if self._key is None else self._sealed(name, pieces))
         return VaultEntry(name, digest.hexdigest())
 
     def open(self, entry: VaultEntry) -> PrivateData:
@@ -229,7 +219,8 @@ class Vault:
         Raises VaultMissing, or VaultError where there is something else in its place.
         """
         try:
-            found = os.lstat(self._path(entry))
+            # A text: a path of its own takes longer to be made than the look.
+            found = os.lstat(os.path.join(self._folder, _checked_name(entry)))
         except FileNotFoundError:
             raise VaultMissing(f"{entry.file_name} is not in the vault") from None
         except OSError as error:
@@ -269,7 +260,7 @@ class Vault:
             removed = 0
             for path in self._folder.iterdir():
                 unnamed = _NAME.fullmatch(path.name) and path.name not in keep
-                orphan = unnamed or _TEMPORARY.fullmatch(path.name)
+                orphan = unnamed or TEMPORARY.fullmatch(path.name)
                 if orphan:
                     path.unlink(missing_ok=True)
                     removed += 1
@@ -280,9 +271,7 @@ class Vault:
             os.close(descriptor)
 
     def _path(self, entry: VaultEntry) -> Path:
-        if _NAME.fullmatch(entry.file_name) is None:
-            raise VaultCorrupt("a record names a private file that the vault could not have written")
-        return self._folder / entry.file_name
+        return self._folder / _checked_name(entry)
 
     @contextlib.contextmanager
     def _file(self, entry: VaultEntry) -> Iterator[BinaryIO]:
@@ -312,7 +301,10 @@ class Vault:
         with self._guard:
             if self._digest_key is None:
                 if self._key is None:
-                    self._digest_key = made_key(self._keys_folder, DIGEST_KEY)
+                    try:
+                        self._digest_key = made_key(self._keys_folder, _DIGEST_KEY)
+                    except KeyDamaged as error:
+                        raise VaultCorrupt(str(error)) from None
                 else:
                     self._digest_key = _derive(self._key, b"", b"curator vault digest")
             return self._digest_key
@@ -368,67 +360,6 @@ class Vault:
         if body <= _TAG_BYTES or 0 < rest <= _TAG_BYTES:  # no chunk is empty
             raise VaultCorrupt(f"{entry.file_name} is truncated")
         return body - _TAG_BYTES * (whole + (rest > 0))
-
-
-def make_private_folder(folder: Path) -> None:
-    """Make a folder that nobody else may look into, if it is missing."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if stat.S_IMODE(folder.stat().st_mode) != 0o700:
-        folder.chmod(0o700)
-
-
-def made_key(folder: Path, name: str) -> bytes:
-    """The key of 32 bytes in a file (mode 0600), made at first use; the same for all processes that ask at once.
-
-    Raises:
-        VaultCorrupt: when the file holds something else.
-    """
-    path = folder / name
-    if not path.exists():
-        make_private_folder(folder)
-        temporary = folder / f".{path.stem}.{secrets.token_hex(8)}.tmp"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        try:
-            with open(descriptor, "wb", buffering=0) as file:
-                file.write(os.urandom(KEY_BYTES))
-                os.fsync(descriptor)
-            # Unlike a rename, a link fails if another process was first: then its key is the one.
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, path)
-        finally:
-            temporary.unlink()
-        sync_folder(folder)
-    key = kept_key(folder, name)
-    assert key is not None
-    return key
-
-
-def kept_key(folder: Path, name: str) -> bytes | None:
-    """The key of 32 bytes in a file; None where there is no such file.
-
-    Raises:
-        VaultCorrupt: when the file holds something else.
-    """
-    try:
-        key = (folder / name).read_bytes()
-    except FileNotFoundError:
-        return None
-    if len(key) != KEY_BYTES:
-        raise VaultCorrupt(f"{folder.name}/{name} does not have {KEY_BYTES} bytes")
-    return key
-
-
-def sweep_keys(folder: Path) -> None:
-    """Remove what the making of keys left where it was interrupted. Nobody may be making one."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if _TEMPORARY.fullmatch(path.name):
-            path.unlink()
-
-
-def replace_key(folder: Path, name: str, by: str) -> None:
-    """Put the key of one file in the place of another, which is gone for good."""
-    os.replace(folder / by, folder / name)
-    sync_folder(folder)
 
 
 def content_of(data: PrivateData) -> bytes:
@@ -526,13 +457,6 @@ def _digested(pieces: Iterator[bytes | memoryview], digest: hmac.HMAC) -> Iterat
         yield piece
 
 
-def _write(file: BinaryIO | Any, pieces: Iterator[bytes | memoryview]) -> None:
-    for piece in pieces:
-        rest = memoryview(piece)
-        while rest:
-            rest = rest[file.write(rest) :]
-
-
 def _compare(entry: VaultEntry, digest: hmac.HMAC) -> None:
     if not hmac.compare_digest(digest.hexdigest(), entry.digest):
         raise VaultCorrupt(
@@ -540,10 +464,8 @@ def _compare(entry: VaultEntry, digest: hmac.HMAC) -> None:
         )
 
 
-def sync_folder(folder: Path) -> None:
-    """Make what was renamed or removed in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _checked_name(entry: VaultEntry) -> str:
+    """The name of an entry's file, which leads to no other folder."""
+    if _NAME.fullmatch(entry.file_name) is None:
+        raise VaultCorrupt("a record names a private file that the vault could not have written")
+    return entry.file_name

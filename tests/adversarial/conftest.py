@@ -1,5 +1,5 @@
 """Services as the integration suites have them, to be attacked."""
 
-from tests.integration.conftest import database, migrated, world, worlds
+from tests.integration.conftest import database, world, worlds
 
-__all__ = ["database", "migrated", "world", "worlds"]
+__all__ = ["database", "world", "worlds"]

@@ -27,11 +27,11 @@ from app.curator.session import Session
 from app.declarations.attributes import Attribute
 from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
-from app.services.dummies import dummy_table
+from app.services.dummy_records import dummy_table
 from app.services.measuring import measured_all
+from app.services.plans import Plans
 from app.services.query_bodies import compiled
-from app.services.releases import Releases
-from app.services.sessions import Sessions
+from app.spaces.counts import ExactCounts
 from app.spaces.factory import space_of
 from app.spaces.partition import Partition
 from app.spaces.queries.marginal import CompiledMarginal
@@ -40,7 +40,7 @@ from app.spaces.queries.request import Condition
 from app.spaces.query import Query
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
-from app.spaces.tensor import PrivateTensor, SparseTensor
+from app.spaces.sparse import SparseTensor
 from app.spaces.values import values_of
 
 JSON = dict[str, Any]
@@ -173,24 +173,13 @@ class _Datasets:
         return self._dataset
 
 
-def services(dataset: PublicDataset) -> tuple[Sessions, Releases]:
+def plans_of(dataset: PublicDataset) -> Plans:
     """What plans, which looks at nothing but what is public."""
-    nothing, datasets = cast(Any, None), cast(Any, _Datasets(dataset))
-    sessions = Sessions(
-        nothing,
-        nothing,
-        nothing,
-        nothing,
-        datasets,
-        nothing,
-        memory_limit=LIMIT,
-        log_size=lambda id, size: None,
-        release_seconds=60.0,
-    )
-    return sessions, Releases(nothing, sessions, datasets, nothing, render=lambda error: {"detail": error.detail})
+    datasets = cast(Any, _Datasets(dataset))
+    return Plans(datasets, memory_limit=LIMIT, release_seconds=60.0, render=lambda error: {"detail": error.detail})
 
 
-def private(space: Space) -> PrivateTensor:
+def private(space: Space) -> ExactCounts:
     """A few records, or a few edges."""
     rng = np.random.default_rng(3)
     if space.kind == "table":
@@ -201,7 +190,7 @@ def private(space: Space) -> PrivateTensor:
     return SparseTensor(csr_array((np.ones(2, np.int8), both), shape=space.shape))
 
 
-def used(query: Query, space: Space, data: PrivateTensor) -> None:
+def used(query: Query, space: Space, data: ExactCounts) -> None:
     """All that is done with a question that was compiled."""
     with suppress(TypeError):
         assert np.all(np.isfinite(np.asarray(query.exact(data), np.float64)))
@@ -225,12 +214,10 @@ class _Silent:
         return np.zeros(count, np.int64)
 
 
-def answered(dataset: PublicDataset, asked: Sequence[JSON], data: PrivateTensor, *, contract: bool) -> None:
+def answered(dataset: PublicDataset, asked: Sequence[JSON], data: ExactCounts, *, contract: bool) -> None:
     """An evidence session from its opening on, where there is a plan of one."""
     request = parse_request({"dataset": "d", "max_queries": 10, "epsilon": 0.5, "contract": contract})
-    sessions, _ = services(dataset)
-    request, _ = sessions.chosen(dataset, request)
-    sessions._opening(dataset, request)
+    request = plans_of(dataset).opening(dataset, request)[0].request
     session = Session(Opening(dataset, request, make_plan(dataset, request), evidence=Pins((), ())))
     if sum(math.prod(buy.strategy.parts[0].marginal.shape) for buy in session.purchases()) > 1 << 16:
         return
@@ -248,14 +235,14 @@ def all_done(spec: JSON, asked: list[JSON]) -> None:
             space = space_of(dataset.spec)
         except CuratorError:
             return
-    sessions, releases = services(dataset)
+    plans = plans_of(dataset)
     for body in mechanisms():
         with bounded(), suppress(CuratorError):
-            sessions.plan(body)
+            plans.plan(body)
     name = spec["attributes"][0]["name"] if space.kind == "table" else ""
     for workload in workloads(space.kind, name):
         with bounded(), suppress(CuratorError):
-            releases.plan({"dataset": "d", "epsilon": 0.1, "workload": workload})
+            plans.ways({"dataset": "d", "epsilon": 0.1, "workload": workload})
     with bounded():
         dummy_table(dataset.spec)
     if space.kind != "table" and max(space.shape) > 2**20:
@@ -322,11 +309,11 @@ def test_what_would_take_too_much_is_refused_by_its_size() -> None:
     assert isinstance(compiled(space, words, LIMIT).query, CompiledMarginal)
     with bounded(1 << 20), pytest.raises(CuratorError, match="name fewer attributes, or shorter ones"):
         compiled(space, words, 64 << 20)
-    sessions, releases = services(PublicDataset(parse_spec(spec), 100.0))
+    plans = plans_of(PublicDataset(parse_spec(spec), 100.0))
     with bounded(1 << 20), pytest.raises(CuratorError, match="CURATOR_MEMORY_LIMIT"):
-        sessions.plan({"dataset": "d", "epsilon": 0.1, "max_queries": 5})
+        plans.plan({"dataset": "d", "epsilon": 0.1, "max_queries": 5})
     with bounded(1 << 20), pytest.raises(CuratorError, match="CURATOR_MEMORY_LIMIT"):
-        releases.plan({"dataset": "d", "epsilon": 0.1, "workload": {"marginals": 1}})
+        plans.ways({"dataset": "d", "epsilon": 0.1, "workload": {"marginals": 1}})
 
 
 def test_a_million_bins_are_made_as_they_are_looked_at() -> None:

@@ -25,7 +25,7 @@ import pytest
 
 from app.bootstrap import wiring
 from app.constructions.multiplicative_weights import MultiplicativeWeights
-from app.services import sessions as sessions_module
+from app.services import session_opening
 from app.services.answering import group
 from app.services.errors import Unavailable
 from app.spaces.queries.linear import CompiledProduct
@@ -101,7 +101,8 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 @pytest.fixture
-def world(tmp_path: Path, watch: Watch) -> Iterator[World]:
+def world(tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(group, "SLICE_SECONDS", 60.0)  # a slow machine cuts no batch
     world = make_world(tmp_path)
     yield world
     world.stop()
@@ -192,7 +193,7 @@ def test_a_round_that_is_given_up(world: World, watch: Watch, monkeypatch: pytes
 def test_openings_and_registrations(world: World, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a time that is taken when a file has been read, or a fact of the data has been measured."""
     monkeypatch.setattr(VaultStore, "read_upload", watch.looking(VaultStore.read_upload))
-    monkeypatch.setattr(sessions_module, "measure", watch.looking(sessions_module.measure))
+    monkeypatch.setattr(session_opening, "measure", watch.looking(session_opening.measure))
     watch.looks = 100
     assert world.register("d", records_public=False)["created_at"] == moment(100)
     ann = world.analyst("ann")

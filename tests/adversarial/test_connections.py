@@ -18,6 +18,7 @@ import pytest
 
 from app.services.principals import Principal
 from tests.api.support import Noise, RawReply, Service, head, read_reply, refused, serving, unique
+from tests.kit.patience import patience
 
 LIMIT = 64
 OTHER = "127.0.0.2"
@@ -94,7 +95,7 @@ def ended(line: socket.socket) -> bool:
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import resource
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
 import pytest
@@ -21,6 +24,7 @@ import pytest
 from app.services.ballast import Ballast
 from app.services.errors import Unavailable
 from tests.integration.world import HIT, SPEC, make_world, open_session
+from tests.kit.processes import end_with_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The universe: 4.5 MiB an array, of which the hypothesis has two and an update takes one or two more.
@@ -189,22 +193,52 @@ def attack(folder: str, outcome: str, mode: str) -> dict[str, Any]:
     return found
 
 
-def attacks(tmp_path: Path, *modes: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The same in processes that run beside each other."""
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.adversarial.test_deaths", str(tmp_path / "-".join(mode)), *mode],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-        )
-        for mode in modes
-    ]
-    told = [process.communicate(timeout=120)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * len(running)
-    return [json.loads(line) for line in told]
+Attacks = Callable[..., list[dict[str, Any]]]
 
 
-def test_a_hit_takes_no_more_than_a_miss(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def attacks() -> Iterator[Attacks]:
+    """attacks(folder, *modes): each in a process of its own, beside each other. They are forked from one that has done
+    nothing but import the program, which takes longer than they do.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.adversarial.test_deaths"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=end_with_tests,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    orders, replies = process.stdin, process.stdout
+
+    def attacks(folder: Path, *modes: tuple[str, ...]) -> list[dict[str, Any]]:
+        orders.write(json.dumps([[str(folder / "-".join(mode)), *mode] for mode in modes]) + "\n")
+        orders.flush()
+        told: list[dict[str, Any]] = json.loads(replies.readline())
+        return told
+
+    yield attacks
+    process.kill()
+    process.communicate()
+
+
+def begun(*words: str) -> IO[str]:
+    """An attack in a process of its own, and what it will tell."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        own = evidence_attack if words[1] in KINDS else attack
+        try:
+            os.write(writing, json.dumps(own(*words)).encode())
+        except BaseException:
+            traceback.print_exc()
+        os._exit(0)
+    os.close(writing)
+    return os.fdopen(reading)
+
+
+def test_a_hit_takes_no_more_than_a_miss(tmp_path: Path, attacks: Attacks) -> None:
     """From the noise on. The third one is the planted bug, a ballast that holds nothing: the update shows."""
     hit, miss, planted = attacks(tmp_path, ("hit", "peak"), ("miss", "peak"), ("hit", "planted"))
     assert (hit["source"], miss["source"], planted["source"]) == ("measurement", "hypothesis", "measurement")
@@ -212,7 +246,7 @@ def test_a_hit_takes_no_more_than_a_miss(tmp_path: Path) -> None:
     assert planted["above"] > miss["above"] + ARRAY / 2
 
 
-def test_a_contract_s_hit_takes_no_more_than_its_miss(tmp_path: Path) -> None:
+def test_a_contract_s_hit_takes_no_more_than_its_miss(tmp_path: Path, attacks: Attacks) -> None:
     """The fit that a hit makes, with the measurement among what it fits, is held ready with the rest. The third one is
     the planted bug: the fit shows."""
     modes = (("contract", "hit", "peak"), ("contract", "miss", "peak"), ("contract", "hit", "planted"))
@@ -223,7 +257,7 @@ def test_a_contract_s_hit_takes_no_more_than_its_miss(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["evidence", "statistics", "graph"])
-def test_what_was_drawn_is_not_told_by_memory(tmp_path: Path, kind: str) -> None:
+def test_what_was_drawn_is_not_told_by_memory(tmp_path: Path, attacks: Attacks, kind: str) -> None:
     """Such sessions test nothing: whether they measure is public. Would catch noise whose size decides how much is
     made of it, beyond what is held ready."""
     large, none = attacks(tmp_path, (kind, "large", "peak"), (kind, "none", "peak"))
@@ -231,7 +265,7 @@ def test_what_was_drawn_is_not_told_by_memory(tmp_path: Path, kind: str) -> None
     assert abs(large["above"] - none["above"]) <= SLACK
 
 
-def test_under_a_hard_limit_both_are_refused_or_both_answered(tmp_path: Path) -> None:
+def test_under_a_hard_limit_both_are_refused_or_both_answered(tmp_path: Path, attacks: Attacks) -> None:
     """The system gives a little more memory each time. Catches a round that dies after its noise, and an outcome that
     decides whether there is enough."""
     hit, miss = attacks(tmp_path, ("hit", "limit"), ("miss", "limit"))
@@ -264,5 +298,6 @@ def test_what_cannot_be_had_is_refused() -> None:
 
 
 if __name__ == "__main__":
-    own = evidence_attack if sys.argv[2] in KINDS else attack
-    sys.stdout.write(json.dumps(own(*sys.argv[1:])))
+    for line in sys.stdin:
+        told = [begun(*words) for words in json.loads(line)]
+        print(json.dumps([json.load(each) for each in told]), flush=True)  # noqa: T201

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.audit.replay import replay_file
-from app.nesting import MOST_DEPTH, deeper, parse_bounded
 from app.settings import Settings
+from app.verifying.transcript import replay_file
+from curator_client.proofs.nesting import MOST_DEPTH, deeper, parse_bounded
 from tests.api.support import Noise, Service, open_session, people, refused, serving
 
 DEEPEST = 128

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import rfc8785
 
-from app.audit import records
+from app.audit import writing
 from app.audit.replay import Verdict, replay
 from app.cli import main
 from tests.strategies import BUDGET, Words, universe
@@ -134,7 +134,7 @@ class TestTheQuestionAsAsked:
 
 
 def weights(blob: bytes) -> bytes:
-    return records.weights_record(hashlib.sha256(blob).hexdigest(), blob)
+    return writing.weights_record(hashlib.sha256(blob).hexdigest(), blob)
 
 
 WEIGHTS = story().entry(record="weights")

@@ -54,6 +54,7 @@ from tests.api.support import (
     unique,
 )
 from tests.foreign import FOREIGN
+from tests.kit.patience import patience
 
 #: Some examples in every run, many where they are drawn anew.
 drawn = settings(max_examples=40 if settings().derandomize else 400)
@@ -84,7 +85,7 @@ class World:
     def _settle(self) -> None:
         """Until all that was committed is in the log, which is a commit, too."""
         log = SqlLog(self.service.built.store)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patience(60)
         while log.news(log.state(), log.settled(), 1)[0]:
             assert time.monotonic() < deadline
             self.service.built.services.sequencer.hurry()
@@ -117,7 +118,7 @@ class World:
             assert self._commits() == self.commits
             assert self._files() == self.files
         # No room either, whatever came of it.
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patience(60)
         while self.service.built.context.body_memory.free != self.room:
             assert time.monotonic() < deadline, "the room that a body took was not given back"
             time.sleep(0.001)

@@ -32,6 +32,7 @@ from app.declarations.spec import parse_spec
 from app.storage import readers
 from tests.adversarial import hostile_files as hostile
 from tests.api.support import JSON, Noise, Service, refused, serving, unique
+from tests.kit.patience import patience
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 WORDS: JSON = {"kind": "table", "attributes": [{"name": "a", "values": ["x", "y"]}], "outside": "drop"}
@@ -230,7 +231,7 @@ def reading(path: Path) -> threading.Thread:
         except InvalidDataset as error:
             found.append(error)
 
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + patience(30)
     while children():  # of the test before, which may be about to end
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -248,7 +249,7 @@ def test_reading_ends_at_its_time(long_file: Path) -> None:
     with pytest.raises(InvalidDataset, match=r"longer than the 0\.1 s"):
         read(ProcessReaders(0.1), CODES, "t.parquet", long_file)
     assert time.monotonic() - began < 0.1 + reader_process._GRACE
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + patience(5)
     while children() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not children()

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 import rfc8785
 
-from app.audit import records
 from app.audit import replay as audit
+from app.audit import writing
 from app.audit.replay import replay
 from app.curator import advice
 from app.curator.dataset import PublicDataset
@@ -41,7 +41,8 @@ SPARE = 256 * MIB
 CHILD = """
 import json, resource, sys
 from pathlib import Path
-from app.audit.replay import replay, replay_file
+from app.audit.replay import replay
+from app.verifying.transcript import replay_file
 
 limit, spare, warm, *paths = sys.argv[1:]
 replay(Path(warm).read_bytes().splitlines())  # all code is loaded
@@ -87,7 +88,7 @@ def header(domain: Words, mechanism: Words, **more: Any) -> bytes:
     dataset = PublicDataset(parse_spec({"name": "t", "budget": BUDGET, "records_public": public} | domain), 1e6)
     asked = {"dataset": "t", "mechanism": mechanism, "epsilon": 0.5, "max_queries": 100, "max_updates": 10} | more
     request = parse_request(asked)
-    return records.header(
+    return writing.header(
         session="a1b2",
         opening=Opening(dataset, request, make_plan(dataset, request)).document(),
         opened_at="2026-01-01T00:00:00Z",

@@ -14,18 +14,18 @@ import pytest
 
 from app.bootstrap.preconditions import StartRefused, standing_still
 from app.settings import Settings
-from app.storage.database import AlreadyServed, DataDirLock, make_engines
-from app.storage.migrate import migrate
+from app.storage.database import AlreadyServed, DataDirLock
 from tests.api.support import head, read_reply
 from tests.integration.servers import launching
 from tests.integration.test_supervision import workers
 from tests.integration.world import ADMIN_KEY
+from tests.kit.patience import patience
 
 pytestmark = pytest.mark.postgres
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -48,9 +48,6 @@ def test_workers_that_outlive_it_keep_others_out(tmp_path: Path, postgres_url: s
     that end with the process that took them: files would be put under another key, or budgets forfeited, beside a
     worker that still answers from them.
     """
-    _, writing = make_engines(postgres_url)
-    migrate(writing)
-    writing.dispose()
     (tmp_path / "elsewhere").mkdir()
     with launching(tmp_path / "data", postgres_url) as launcher:
         server = launcher.start(workers=2).wait_until_ready()
@@ -88,7 +85,7 @@ def test_an_embedded_server_has_no_one_to_outlive_it(tmp_path: Path) -> None:
         children = psutil.Process(server.pid).children(recursive=True)
         os.kill(server.pid, signal.SIGKILL)
         eventually(lambda: not server.alive())
-        assert not [child for child in children if child.is_running()]
+        eventually(lambda: not psutil.wait_procs(children, timeout=0.01)[1])
         lock = DataDirLock(launcher.folder, launcher.folder / "curator.sqlite3")
         lock.acquire()
         lock.release()

@@ -24,7 +24,7 @@ from app.http import fair_queue
 from app.patience import while_wanted
 from app.privacy.exact import exact_scale
 from app.services.errors import BudgetExhausted
-from app.services.sessions import Prepared
+from app.services.session_opening import Prepared
 from tests.integration.servers import Caller, launching
 from tests.integration.world import World, make_world, open_session
 
@@ -62,11 +62,11 @@ def test_a_plan_that_does_not_ask_for_it_runs_no_program(world: World, programs:
     """
     world.register("d")
     for calibration in ("rdp", "jt2012", "gru2011"):
-        plan = world.built.services.sessions.plan({**ASKED, "max_updates": 2000, "calibration": calibration})
+        plan = world.built.services.plans.plan({**ASKED, "max_updates": 2000, "calibration": calibration})
         assert plan["noise_scales"][calibration] == plan["noise_scale"]
         assert plan["noise_scales"]["exact"] is None
     assert programs == []
-    plan = world.built.services.sessions.plan({**ASKED, "max_updates": 20, "calibration": "exact"})
+    plan = world.built.services.plans.plan({**ASKED, "max_updates": 20, "calibration": "exact"})
     assert plan["noise_scales"]["exact"] == plan["noise_scale"]
     assert set(programs) == {20}
 
@@ -79,10 +79,10 @@ def test_a_doomed_plan_runs_no_program(world: World, programs: list[int]) -> Non
     mechanisms = [{"construction": "median"}, {"construction": "mw"}, {"construction": "fk"}]
     for mechanism in mechanisms:
         with pytest.raises(PlanInfeasible, match="whole epsilon"):
-            world.built.services.sessions.plan({**COSTLY, "epsilon": 0.5, "mechanism": mechanism})
+            world.built.services.plans.plan({**COSTLY, "epsilon": 0.5, "mechanism": mechanism})
     words = {key: value for key, value in COSTLY.items() if key != "mechanism"}
-    comparison = world.built.services.sessions.compare({**words, "epsilon": 0.5, "mechanisms": mechanisms})
-    assert comparison.best is None
+    comparison = world.built.services.plans.compare({**words, "epsilon": 0.5, "mechanisms": mechanisms})
+    assert comparison["best"] is None
     assert programs == []
 
 
@@ -91,11 +91,11 @@ def test_a_guarantee_takes_a_handful_of_programs(world: World, programs: list[in
     halving, which runs one program after the other.
     """
     world.register("d", np.full((4, 8), 100))
-    plan = world.built.services.sessions.plan(COSTLY)
+    plan = world.built.services.plans.plan(COSTLY)
     assert plan["guaranteed"]
     # One for one update, which says in its own words why there can be no plan.
     assert len(set(programs)) <= 8
-    fewer = world.built.services.sessions.plan({**COSTLY, "max_updates": plan["max_updates"] - 1})
+    fewer = world.built.services.plans.plan({**COSTLY, "max_updates": plan["max_updates"] - 1})
     # With 3 noise bounds for its threshold a guaranteed plan has twice the progress of this one, which has 2.
     assert plan["update_bound"] <= plan["max_updates"]
     assert fewer["update_bound"] / 4 > fewer["max_updates"]
@@ -114,8 +114,8 @@ def test_what_the_budget_does_not_hold_is_neither_planned_nor_measured(
     def worked(*_: Any) -> Any:
         raise AssertionError("work for nothing")
 
-    for name in ("make_plan", "measure"):
-        monkeypatch.setattr(f"app.services.sessions.{name}", worked)
+    for name in ("plans.make_plan", "session_opening.measure"):
+        monkeypatch.setattr(f"app.services.{name}", worked)
     norm = {"construction": "md", "potential": "lp", "p": 1.5, "ball_p": 1.5}
     for more in ({"epsilon": 0.2}, {"epsilon": 0.2, "mechanism": norm}, {"calibration": "exact"}):
         with pytest.raises(BudgetExhausted):
@@ -128,12 +128,12 @@ def test_no_program_runs_while_the_data_set_is_held(world: World, programs: list
     """
     world.register("d", records_public=True)
     ann = world.analyst("ann")
-    prepared = world.built.services.sessions.prepare(ann, {**COSTLY, "max_updates": 5}, None)
+    prepared = world.built.services.opener.prepare(ann, {**COSTLY, "max_updates": 5}, None)
     assert isinstance(prepared, Prepared)
     programs.clear()
     world.open(ann, "d", epsilon=0.1, release="race")
     with pytest.raises(BudgetExhausted):
-        world.built.services.sessions.open(ann, prepared, None)
+        world.built.services.opener.open(ann, prepared, None)
     assert programs == []
 
 

@@ -19,8 +19,9 @@ def _keep(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
     raise structlog.DropEvent
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _log() -> Iterator[None]:
+    # For each module: between two of them the same process may run tests that set the log up for themselves.
     structlog.configure(processors=[structlog.processors.add_log_level, _keep])
     yield
     structlog.reset_defaults()

@@ -25,8 +25,10 @@ import uvicorn
 
 from app.bootstrap.serving import prepare
 from app.bootstrap.wiring import Built, build
-from app.http.protocol import HttpProtocol
+from app.server.protocol import HttpProtocol
 from app.settings import Settings
+from tests.kit.databases import place_migrated
+from tests.kit.patience import patience
 
 JSON = dict[str, Any]
 NPY = "application/x-npy"
@@ -209,6 +211,9 @@ def start(folder: Path, *, noise: Any = None, admin_key: str = "the-operators-ow
     """Serve from ``folder`` on a free port, in a thread; ``noise`` replaces the system's."""
     # The database is named either way, whatever the environment says.
     configured = Settings(data_dir=folder, **{"database_url": None, "admin_key": admin_key, **settings})
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if configured.embedded_database is not None:
+        place_migrated(configured.embedded_database)
     prepare(configured)
     built = build(configured, noise)
     listening = socket.create_server(("127.0.0.1", 0))
@@ -225,7 +230,7 @@ def start(folder: Path, *, noise: Any = None, admin_key: str = "the-operators-ow
     )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while not server.started:
         assert thread.is_alive(), "the server ended at its start"
         assert time.monotonic() < deadline, "the server did not start"

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from app.audit.replay import replay_file
+from app.verifying.transcript import replay_file
 from tests.api.support import JSON, Noise, Service, ask, npy, open_session, refused, register, unique
 
 ARROW = "application/vnd.apache.arrow.stream"

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app.audit.commitment import FileDigest, opens
 from app.client import Curator, LogFolder, NotVerified
 from app.client.errors import Contradicted
+from curator_client.proofs.commitment import FileDigest, opens
 from tests.api.support import COUNTS, JSON, Service, npy, people, refused, unique
 from tests.api.test_log import all_lines, checkpoint
 from tests.api.test_log_client import caller, soon

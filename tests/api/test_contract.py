@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import rfc8785
 
-from app.audit.replay import replay, replay_file
+from app.audit.replay import replay
 from app.bootstrap.noise import SystemNoise
+from app.verifying.transcript import replay_file
 from tests.api.support import JSON, Noise, Service, ask, refused, serving
 from tests.api.test_evidence import SIZES, marginal, opened, predicate, registered, transcript
 

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.audit.replay import replay_file
+from app.verifying.transcript import replay_file
 from tests.api.support import JSON, Noise, Service, ask, npy, open_session, refused, register, unique
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-9}

@@ -15,11 +15,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
-from app.services import datasets
+from app.services import dummy_datasets
 from app.services.errors import TooManyRequests, Unavailable
 from app.services.principals import Principal
+from app.verifying.transcript import replay_file
 from tests.api.support import ARROW, JSON, PARQUET, Service, ask, refused, register, serving, start, unique
 
 SPEC: JSON = {
@@ -203,14 +203,14 @@ def test_a_start_ends_what_a_crash_left(tmp_path: Path) -> None:
     session = opened(service.admin, name, max_queries=20)
     first = ask(service.admin, session["id"], ALIKE)
     # As if the process had died between the records and the session.
-    made = service.built.services.datasets
+    made = service.built.services.dummies
     with service.built.store.read() as tx:
         row = tx.dataset(name)
         assert row is not None
         admin = next(p for p in tx.principals() if p.role == "admin")
     from app.services.principals import Principal
 
-    kept = made.keep_dummy(made.dummy_of(Principal(admin.name, "admin"), row))
+    kept = made.keep(made.made(Principal(admin.name, "admin"), row))
     assert (service.settings.vault_dir / kept.vault_entry["file_name"]).exists()
     service.stop()
     again = start(tmp_path / "data", noise=SystemNoise())
@@ -226,7 +226,7 @@ def test_a_start_ends_what_a_crash_left(tmp_path: Path) -> None:
 
 def test_one_analyst_does_not_take_them_all(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches one who keeps others from trying anything out; and a place that a closed session does not give back."""
-    monkeypatch.setattr(datasets, "DUMMIES_EACH", 2)
+    monkeypatch.setattr(dummy_datasets, "DUMMIES_EACH", 2)
     name, asked = registered(service), {"epsilon": 1.0, "dummy": True}
     greedy, other = service.principal("analyst"), service.principal("analyst")
     first, _ = (opened(greedy, name) for _ in range(2))
@@ -240,17 +240,17 @@ def test_one_analyst_does_not_take_them_all(service: Service, monkeypatch: pytes
 
 def test_a_share_is_one_of_requests_of_one_moment_too(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """All are admitted before one is opened. Catches a share that is counted only then."""
-    monkeypatch.setattr(datasets, "DUMMIES_EACH", 2)
-    name, sessions = registered(service), service.built.services.sessions
+    monkeypatch.setattr(dummy_datasets, "DUMMIES_EACH", 2)
+    name, opener = registered(service), service.built.services.opener
     greedy = Principal(unique("greedy"), "analyst")
     assert service.admin.post("/v1/principals", json={"name": greedy.name, "role": "analyst"}).status_code == 201
     asked = {"dataset": name, "epsilon": 1.0, "dummy": True}
-    prepared = [sessions.prepare(greedy, asked, None) for _ in range(4)]
+    prepared = [opener.prepare(greedy, asked, None) for _ in range(4)]
     files = set(service.settings.vault_dir.iterdir())
     for number, each in enumerate(prepared):
         assert not isinstance(each, bytes)
         with nullcontext() if number < 2 else pytest.raises(TooManyRequests, match="close one"):
-            sessions.open(greedy, each, None)
+            opener.open(greedy, each, None)
     assert len(set(service.settings.vault_dir.iterdir()) - files) == 2
 
 
@@ -260,17 +260,17 @@ def test_they_end_when_they_are_old(service: Service, analyst: httpx.Client, mon
     name = registered(service)
     real = analyst.post("/v1/sessions", json={"dataset": name, "epsilon": 0.5}).json()["id"]
     session = opened(analyst, name)["id"]
-    keeper = service.built.services.datasets
-    keeper.end_old_dummies()
+    keeper = service.built.services.dummies
+    keeper.end_old()
     ask(analyst, session, ALIKE)
     files = set(service.settings.vault_dir.iterdir())
-    monkeypatch.setattr(datasets, "DUMMY_AGE", datetime.timedelta(seconds=-10))
-    keeper.end_old_dummies()
+    monkeypatch.setattr(dummy_datasets, "DUMMY_AGE", datetime.timedelta(seconds=-10))
+    keeper.end_old()
     refused(analyst.post(f"/v1/sessions/{session}/queries", json=ALIKE), "session-closed")
     assert analyst.get(f"/v1/sessions/{session}").json()["status"] == "closed"
     assert len(set(service.settings.vault_dir.iterdir())) < len(files)
     ask(analyst, real, ALIKE)
-    keeper.end_old_dummies()
+    keeper.end_old()
 
 
 def test_one_that_cannot_end_keeps_no_other(
@@ -279,7 +279,7 @@ def test_one_that_cannot_end_keeps_no_other(
     """Its turn to close does not come, whoever keeps it. Catches old sessions that stay for good behind that one."""
     name = registered(service)
     sessions = {opened(analyst, name)["id"] for _ in range(3)}
-    keeper = service.built.services.datasets
+    keeper = service.built.services.dummies
     close, tried = keeper._close_session, []
 
     def closing(id: str, seconds: float | None) -> None:
@@ -288,12 +288,12 @@ def test_one_that_cannot_end_keeps_no_other(
             raise Unavailable("it is kept")
         close(id, seconds)
 
-    monkeypatch.setattr(datasets, "DUMMY_AGE", datetime.timedelta(seconds=-10))
+    monkeypatch.setattr(dummy_datasets, "DUMMY_AGE", datetime.timedelta(seconds=-10))
     monkeypatch.setattr(keeper, "_close_session", closing)
-    keeper.end_old_dummies()
+    keeper.end_old()
     assert sessions <= set(tried)
     left = {id for id in sessions if analyst.get(f"/v1/sessions/{id}").json()["status"] == "open"}
     assert left == sessions & {tried[0]}
     monkeypatch.setattr(keeper, "_close_session", close)
-    keeper.end_old_dummies()
+    keeper.end_old()
     assert {analyst.get(f"/v1/sessions/{id}").json()["status"] for id in sessions} == {"closed"}

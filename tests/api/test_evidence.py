@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
 from app.client import Curator
 from app.estimation.tables import dual
+from app.verifying.transcript import replay_file
 from tests.api.support import JSON, Service, ask, refused, register, serving, unique
 
 SIZES = {"sex": 2, "work": 5, "age": 8, "race": 4, "state": 12}

@@ -25,6 +25,8 @@ import pytest
 
 from app.http.metrics import LEVELS_SECONDS
 from tests.api.support import NPY, npy, register, where
+from tests.kit.patience import patience
+from tests.kit.processes import end_with_tests
 
 ADMIN_KEY = "the-operators-own-key"
 #: Women and men of the first table, and all of them: numbers that no plan or counter comes to by chance.
@@ -61,9 +63,11 @@ def process(folder: Path) -> Iterator[Process]:
     output = folder / "output"
     with output.open("wb") as sink:
         command = [sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1", "--port", str(port)]
-        server = subprocess.Popen(command, env=environment, stdout=sink, stderr=subprocess.STDOUT)
+        server = subprocess.Popen(
+            command, env=environment, stdout=sink, stderr=subprocess.STDOUT, preexec_fn=end_with_tests
+        )
     try:
-        url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 60
+        url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + patience(60)
         while True:
             with contextlib.suppress(httpx.TransportError):
                 if httpx.get(f"{url}/readyz").status_code == 200:
@@ -227,7 +231,7 @@ def free_surface(server: Process, neighbour: bool) -> list[tuple[str, Any]]:
     timed = ("_seconds", "curator_database_bytes", "/readyz")
     seen[-1] = ("GET /metrics", [line for line in counters if not any(word in line for word in timed)])
     # The line of a request is written when its reply has left.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while not re.search(r'"/metrics".*\n\Z', server.output.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -248,7 +252,8 @@ def comparable(lines: list[str]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Process]]:
-    with contextlib.ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+    # The pool outlives the servers, which end with the threads that started them.
+    with ThreadPoolExecutor(2) as pool, contextlib.ExitStack() as stack:
         started = [process(tmp_path_factory.mktemp(f"server{i}")) for i in range(2)]
         yield list(pool.map(stack.enter_context, started))
 

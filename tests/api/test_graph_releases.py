@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
-from benchmarks.undirected_cuts import undirected_cut_norm
+from app.verifying.transcript import replay_file
+from benchmarks.research.undirected_cuts import undirected_cut_norm
 from tests.api.support import ARROW, JSON, Service, npy, refused, register, serving, unique
 
 pytestmark = pytest.mark.slow

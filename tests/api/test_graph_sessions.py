@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from app.audit import records
-from app.audit.replay import replay_file
 from app.curator.dataset import PublicDataset
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
 from app.privacy.ledger import Amounts
+from app.verifying.transcript import replay_file
+from curator_client.proofs import records
 from tests.api.support import ARROW, JSON, Noise, Service, ask, npy, refused, register, serving, unique
 
 pytestmark = pytest.mark.slow

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
 from app.client import Curator
 from app.client.answers import Marginal
+from app.verifying.transcript import replay_file
 from tests.api.support import ARROW, JSON, Service, ask, refused, register, serving, unique
 
 LEVELS = {"south": {"hills": ["e", "d"], "coast": ["c"]}, "north": ["a", "b"], "isles": {"far": {"rocks": ["f", "g"]}}}

@@ -32,6 +32,7 @@ from tests.api.support import (
     unique,
     where,
 )
+from tests.kit.patience import patience
 
 FEMALE, MALE = where(sex={"equals": "female"}), where(sex={"equals": "male"})
 ROUTES = ["sessions", "queries", "batch", "close"]
@@ -343,7 +344,7 @@ class TestAtOnce:
                 pool.submit(client.post, path, json=query, headers={"Idempotency-Key": f"key-{i}"})
                 for i, query in enumerate(queries)
             ]
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + patience(60)
             while sum(call.done() for call in calls) < 4:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
@@ -366,7 +367,7 @@ class TestAtOnce:
 
 def finally_answered(client: httpx.Client, path: str, query: Any, key: str) -> httpx.Response:
     """Repeat a call until it is answered, as a client does on a slow machine."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + patience(30)
     while True:
         reply = client.post(path, json=query, headers={"Idempotency-Key": key})
         if reply.status_code == 200:
@@ -466,7 +467,7 @@ def test_replies_leave_a_week_after_the_close(tmp_path: Path) -> None:
             id = json.loads(calls[0][3])["id"]
             assert database.execute("UPDATE sessions SET closed_at = ? WHERE id = ?", (at, id)).rowcount == 1
     with serving(tmp_path, noise=Noise()) as service:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience(30)
         while len(service.rows("idempotency")) != len(sent[0]) + len(sent[1]):
             assert time.monotonic() < deadline
             time.sleep(0.02)

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
+from app.verifying.transcript import replay_file
 from tests.api.support import ARROW, JSON, Service, register, serving, unique
+from tests.kit.patience import patience
 
 SIZES = {"sex": 2, "work": 4, "age": 6}
 RECORDS = 5_000
@@ -50,7 +51,7 @@ def released(client: httpx.Client, dataset: str, **words: Any) -> JSON:
     asked = {"dataset": dataset, "method": "iterative_construction", "epsilon": 1.0, **words}
     reply = client.post("/v1/releases", json=asked)
     assert reply.status_code == 202, reply.text
-    id, deadline = reply.json()["id"], time.monotonic() + 60
+    id, deadline = reply.json()["id"], time.monotonic() + patience(60)
     while True:
         found: JSON = client.get(f"/v1/releases/{id}").json()
         if found["status"] not in ("queued", "running"):

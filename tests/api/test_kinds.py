@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.audit.replay import Verdict, replay_file
+from app.audit.replay import Verdict
+from app.verifying.transcript import replay_file
 from tests.api.support import ARROW, NPY, PARQUET, Noise, Service, ask, npy, open_session, refused, register, unique
 
 Words = dict[str, Any]

@@ -15,11 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app.audit.merkle import check_consistency, check_inclusion
-from app.audit.notes import Checkpoint, Verifier
 from app.services import log as shown
 from app.settings import Settings
+from curator_client.proofs.merkle import check_consistency, check_inclusion
+from curator_client.proofs.notes import Checkpoint, Verifier
 from tests.api.support import JSON, Service, ask, open_session, people, refused, serving, where
+from tests.kit.patience import patience
 from tests.unit.audit.test_log import mth
 
 
@@ -49,7 +50,7 @@ def all_lines(caller: httpx.Client, size: int) -> list[bytes]:
 
 def settled(caller: httpx.Client, *needed: bytes) -> list[bytes]:
     """All lines, when these are among them; they come within a second of their commit."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patience(10)
     while True:
         lines = all_lines(caller, checkpoint(caller).size)
         if set(needed) <= set(lines):
@@ -119,7 +120,7 @@ def test_what_becomes_of_principals_and_data_sets(service: Service, auditor: htt
     refused(service.admin.delete("/v1/principals/log-other"), "not-found")
     assert service.admin.delete(f"/v1/datasets/{name}").status_code == 200
     refused(service.admin.delete(f"/v1/datasets/{name}"), "not-found")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patience(10)
     while True:
         lines = settled(auditor)
         found = records(lines, "dataset", name)

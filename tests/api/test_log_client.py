@@ -11,11 +11,12 @@ from typing import TypeVar
 
 import pytest
 
-from app.audit.notes import Signer
 from app.client import Curator, LogFolder, NotVerified
 from app.client.errors import Contradicted
+from curator_client.proofs.notes import Signer
 from tests.api.support import Service, ask, open_session, people, serving, where
 from tests.integration.servers import environment, run
+from tests.kit.patience import patience
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 T = TypeVar("T")
@@ -37,7 +38,7 @@ def session(service: Service, folder: Path, questions: int = 2) -> Path:
 
 def soon(look: Callable[[], T]) -> T:
     """What is found once what was committed is in the log."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patience(10)
     while True:
         try:
             return look()

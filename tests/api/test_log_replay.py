@@ -18,15 +18,17 @@ from typing import Any
 import httpx
 import pytest
 
-from app.audit.folder import FolderVerdict
-from app.audit.merkle import Frontier, leaf_hash
-from app.audit.notes import Signer
+from app.audit.verdict import FolderVerdict
 from app.bootstrap.clock import utc_now
 from app.client import Curator, LogFolder, NotVerified
 from app.client.log import Contradicted
+from app.http import problems
 from app.services.upkeep import forfeit
+from curator_client.proofs.merkle import Frontier, leaf_hash
+from curator_client.proofs.notes import Signer
 from tests.api.support import JSON, Service, ask, open_session, people, serving, unique, where
 from tests.integration.servers import environment, run
+from tests.kit.patience import patience
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +51,7 @@ def released(client: httpx.Client, dataset: str, **words: Any) -> str:
     reply = client.post("/v1/releases", json=body)
     assert reply.status_code == 202, reply.text
     id = str(reply.json()["id"])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while (state := client.get(f"/v1/releases/{id}").json())["status"] not in ("done", "failed"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -121,7 +123,7 @@ class Story:
 
     def fetch_all(self) -> FolderVerdict:
         """Fetch until the log has caught up with the transcripts."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + patience(20)
         kept = LogFolder(self.folder)
         while True:
             with self.curator() as curator:
@@ -187,7 +189,7 @@ def test_only_what_changed_is_fetched(story: Story, tmp_path: Path) -> None:
         id = open_session(analyst, name, epsilon=0.1)["id"]
         ask(analyst, id, QUESTIONS[0])
         seen = set()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patience(10)
         path = kept / "sessions" / f"{id}.ndjson"
         while not (path.exists() and len(path.read_bytes().splitlines()) == 3 and mine.replay().sessions[-1]["spent"]):
             mine.fetch(curator)
@@ -415,9 +417,9 @@ def test_an_old_copy(tmp_path: Path) -> None:
         for id in ids:
             ask(service.admin, id, QUESTIONS[0])
         assert service.admin.delete(f"/v1/datasets/{names[0]}").status_code == 200
-        forfeit(service.built.store, utc_now)
+        forfeit(service.built.store, utc_now, problems.document)
         key = service.admin.post("/v1/principals", json={"name": "eve", "role": "auditor"}).json()["api_key"]
-        kept, deadline = LogFolder(tmp_path / "kept"), time.monotonic() + 20
+        kept, deadline = LogFolder(tmp_path / "kept"), time.monotonic() + patience(20)
         with Curator(service.url, key) as curator:
             while True:
                 kept.fetch(curator)

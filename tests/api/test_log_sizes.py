@@ -16,6 +16,7 @@ from app.services.sequencer import Sequencer
 from tests.api.support import JSON, Service, ask, open_session, people, serving, where
 from tests.api.test_log import all_lines, checkpoint, transcript
 from tests.api.test_log_client import soon
+from tests.kit.patience import patience
 
 
 def state(caller: httpx.Client, id: str) -> JSON:
@@ -24,7 +25,7 @@ def state(caller: httpx.Client, id: str) -> JSON:
 
 def size_of(caller: httpx.Client, id: str) -> int:
     """What a session's state names once the log has come so far."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patience(10)
     while (size := state(caller, id)["log_size"]) is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -120,7 +121,7 @@ def test_rehearsals_have_none(service: Service, monkeypatch: pytest.MonkeyPatch)
     assert json.loads(transcript(analyst, id)[-1])["log_size"] is None
     began = time.monotonic()
     assert analyst.post(f"/v1/sessions/{id}/close").json()["log_size"] is None
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < patience(10)
 
 
 def test_an_entry_is_under_a_signed_checkpoint_within_a_second(service: Service) -> None:

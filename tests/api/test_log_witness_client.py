@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from app.audit.notes import Checkpoint, NoteMalformed, Signer, Witness
 from app.client import Curator, LogFolder, NotVerified
 from app.client.comparing import compare
 from app.client.log import Contradicted
 from app.client.witnessing import cosign, witness_of
+from curator_client.proofs.notes import Checkpoint, NoteMalformed, Signer, Witness
 from tests.api.support import Service, serving, unique
 from tests.api.test_log_client import KEY, content, session, soon
 from tests.api.test_log_witnesses import grown, newest, size

@@ -8,10 +8,11 @@ import time
 import httpx
 import pytest
 
-from app.audit.merkle import EMPTY_ROOT, root
-from app.audit.notes import Checkpoint, Signer, Verifier, Witness
 from app.services.cosignatures import KEPT
+from curator_client.proofs.merkle import EMPTY_ROOT, root
+from curator_client.proofs.notes import Checkpoint, Signer, Verifier, Witness
 from tests.api.support import Service, refused, unique
+from tests.kit.patience import patience
 
 NOW = 1_795_000_000
 
@@ -44,7 +45,7 @@ def newest(service: Service) -> bytes:
 
 def grown(service: Service) -> bytes:
     """A checkpoint of a log that is longer than it was, once nothing more comes into it."""
-    before, deadline = size(newest(service)), time.monotonic() + 10
+    before, deadline = size(newest(service)), time.monotonic() + patience(10)
     service.principal("analyst")
     while size(note := newest(service)) == before:
         assert time.monotonic() < deadline

@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.audit.replay import replay_file
+from app.verifying.transcript import replay_file
 from tests.api.support import NPY, Noise, Service, ask, open_session, people, refused, register, unique, where
 
 Words = dict[str, Any]

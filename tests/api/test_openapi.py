@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
-from app.audit.notes import Witness
-from app.http.openapi import extra_schemas
+from app.http.openapi import declaration_schemas
+from curator_client.proofs.notes import Witness
 from tests.api.support import (
     ARROW,
     JSON,
@@ -204,9 +204,10 @@ def test_a_declaration_has_its_schema(fuzzed: Service) -> None:
     tested with the examples of docs/datasets.md."""
     document = fuzzed.admin.get("/openapi.json").json()
     form = document["paths"]["/v1/datasets"]["post"]["requestBody"]["content"]["multipart/form-data"]
-    assert form["schema"]["properties"]["spec"] == {"$ref": "#/components/schemas/Declaration"}
+    assert form["schema"] == {"$ref": "#/components/schemas/RegistrationForm"}
     shown = document["components"]["schemas"]
-    assert shown["Declaration"] == extra_schemas()["Declaration"]
+    assert shown["RegistrationForm"]["properties"]["spec"] == {"$ref": "#/components/schemas/Declaration"}
+    assert shown["Declaration"] == declaration_schemas()["Declaration"]
     fields = shown["TableSpec"]["properties"]
     assert {"encoding", "null_values", "outside", "capacity", "attributes"} <= fields.keys()
     assert {"grid", "dates", "by", "missing", "outside"} <= shown["Attribute"]["properties"].keys()

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
+from app.verifying.transcript import replay_file
 from tests.api.support import JSON, Service, ask, refused, register, serving, unique
 
 MOST, PEOPLE, EACH = 3, 400, 5

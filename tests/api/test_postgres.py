@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.database import make_engines
-from app.storage.migrate import migrate
 from tests.api.support import (
     COUNTS,
     PEOPLE,
@@ -39,9 +37,6 @@ def gate() -> Gate:
 
 @pytest.fixture
 def service(postgres_url: str, tmp_path: Path, gate: Gate) -> Iterator[Service]:
-    _, writing = make_engines(postgres_url)
-    migrate(writing)
-    writing.dispose()
     with serving(tmp_path, noise=Noise(gate), database_url=postgres_url) as running:
         yield running
 

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow.csv
 import pytest
 
-from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
+from app.verifying.transcript import replay_file
 from tests.api.support import ARROW, JSON, Service, npy, register, serving, unique
+from tests.kit.patience import patience
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +38,7 @@ def released(service: Service, spec: JSON, data: bytes, **words: Any) -> JSON:
     asked = {"dataset": spec["name"], "method": "iterative_construction", "workload": {"rank_one": "all"}, **words}
     reply = service.admin.post("/v1/releases", json=asked)
     assert reply.status_code == 202, reply.text
-    id, deadline = reply.json()["id"], time.monotonic() + 60
+    id, deadline = reply.json()["id"], time.monotonic() + patience(60)
     while True:
         found: JSON = service.admin.get(f"/v1/releases/{id}").json()
         if found["status"] not in ("queued", "running"):

@@ -34,6 +34,7 @@ from tests.api.support import (
     serving,
     unique,
 )
+from tests.kit.patience import patience
 
 pytestmark = pytest.mark.slow
 
@@ -155,7 +156,7 @@ class TestCourse:
         refused(auditor.post("/v1/releases", json=words(state["dataset"])), "forbidden")
 
     def test_metrics(self, service: Service, done: tuple[httpx.Client, JSON]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience(30)
         while 'curator_releases{status="done"} 0.0' in service.admin.get("/metrics").text:
             assert time.monotonic() < deadline
             time.sleep(0.2)
@@ -191,7 +192,7 @@ class TestCancel:
         owner, dataset = service.principal("analyst"), people(service)
         # Two are worked on at a time: one of any kind, and a quick one.
         first, other = (ask(owner, dataset, epsilon=epsilon)["id"] for epsilon in (0.2, 0.1))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience(30)
         while any(owner.get(f"/v1/releases/{id}").json()["step"] != "measuring" for id in (first, other)):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -317,7 +318,7 @@ class TestStreams:
             refused(owner.get(f"/v1/releases/{id}/events"), "too-many-requests")
             with other.stream("GET", f"/v1/releases/{his}/events") as reply:
                 assert reply.status_code == 200
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience(30)
         while True:  # the server notices after a moment that they are gone
             with owner.stream("GET", f"/v1/releases/{id}/events") as reply:
                 if reply.status_code == 200:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from app.audit.report_html import page
 from app.bootstrap.noise import SystemNoise
 from app.client import Curator, LogFolder
 from app.client.log_report import report_of
+from app.report.page import page
 from tests.api.support import JSON, Service, ask, open_session, people, serving, where
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import rfc8785
 
-from app.audit.replay import replay_file
+from app.verifying.transcript import replay_file
 from tests.api.support import (
     ARROW,
     COUNTS,

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
+from app.verifying.transcript import replay_file
 from tests.api.support import JSON, Service, ask, refused, register, serving, unique
+from tests.kit.patience import patience
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +124,7 @@ def test_releases_are_charged_and_replayed(
     words = {"dataset": name, "workload": {"cuts": "all"}, "method": method, "epsilon": 2.0}
     reply = service.admin.post("/v1/releases", json=words)
     assert reply.status_code == 202, reply.text
-    state, end = reply.json(), time.monotonic() + 60
+    state, end = reply.json(), time.monotonic() + patience(60)
     while state["status"] in ("queued", "running") and time.monotonic() < end:
         time.sleep(0.1)
         state = service.admin.get(f"/v1/releases/{state['id']}").json()

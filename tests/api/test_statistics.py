@@ -12,10 +12,8 @@ import httpx
 import numpy as np
 import pytest
 
-from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
-from app.storage.database import make_engines
-from app.storage.migrate import migrate
+from app.verifying.transcript import replay_file
 from tests.api.support import JSON, Noise, Service, ask, refused, register, serving, unique
 
 RECORDS = 3000
@@ -505,9 +503,6 @@ def test_a_table_that_is_measured_whole(noisy: Service, tmp_path: Path, mechanis
 @pytest.mark.postgres
 def test_over_postgresql(postgres_url: str, tmp_path: Path) -> None:
     """Catches a release in parts that another database does not hold, or gives back otherwise."""
-    _, writing = make_engines(postgres_url)
-    migrate(writing)
-    writing.dispose()
     with serving(tmp_path / "data", noise=Noise(), database_url=postgres_url) as service:
         name = registered(service)
         id = opened(service.admin, name)["id"]

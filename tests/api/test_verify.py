@@ -9,13 +9,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.audit.key_changes import KeyChange
-from app.audit.notes import Signer
 from app.client import Answer, Curator, LogFolder, NotVerified, Problem, Session, predicate
 from app.client import seen as seen_entries
 from app.client.errors import Contradicted
 from app.client.seen import SeenEntries
 from app.client.transport import Call
+from curator_client.proofs.key_changes import KeyChange
+from curator_client.proofs.notes import Signer
 from tests.api.support import Service, people, serving
 from tests.api.test_log_client import KEY, soon
 from tests.integration.servers import environment, run

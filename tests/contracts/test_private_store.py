@@ -17,6 +17,7 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import parse_spec
 from app.services.errors import Unavailable
 from app.services.ports import PrivateStore, Upload
+from app.spaces.counts import AllEntries
 from app.spaces.factory import space_of
 from app.spaces.queries.registry import parse_query
 from app.storage.private_store import VaultStore
@@ -133,11 +134,11 @@ def test_numbers_come_back(store: PrivateStore, entry: dict[str, str]) -> None:
     for forgotten in (False, True):
         if forgotten:
             store.forget(entry)
-        tensor = store.tensor(space, entry)
+        counts = store.counts(space, entry)
         for index, count in np.ndenumerate(COUNTS):
             words = {"type": "predicate", "where": {name: {"equals": at} for name, at in zip("ab", index, strict=True)}}
             query = parse_query(words).compiled(space)
-            assert space.to_answer_grid(query.exact(tensor), query) == count << space.answer_bits
+            assert space.to_answer_grid(query.exact(counts), query) == count << space.answer_bits
 
 
 def test_entries_are_text_that_tells_no_number(entry: dict[str, str]) -> None:
@@ -156,15 +157,18 @@ def test_every_registration_has_a_file_of_its_own(store: PrivateStore, upload: C
 
 
 def test_what_is_gone_is_unavailable(store: PrivateStore, entry: dict[str, str]) -> None:
-    """Catches answers from numbers that an operator has removed, also where they are still in memory."""
-    tensor = store.tensor(space_of(SPEC), entry)
+    """Catches answers from numbers that an operator has removed, also where they are still in memory, or are asked by
+    whoever had them before.
+    """
+    counts = store.counts(space_of(SPEC), entry)
+    assert next(counts.tell([AllEntries()])).tolist() == COUNTS.tolist()
     store.destroy(entry)
+    for look in (counts.check, lambda: store.check(entry), lambda: counts.tell([AllEntries()])):
+        with pytest.raises(Unavailable):
+            look()
     with pytest.raises(Unavailable):
-        store.check(entry)
-    with pytest.raises(Unavailable):
-        store.tensor(space_of(SPEC), entry)
+        store.counts(space_of(SPEC), entry)
     store.destroy(entry)
-    del tensor
 
 
 def test_what_was_registered_before_is_known_again(

@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 
 from app.services.answering import group
-from app.storage.database import make_engines
-from app.storage.migrate import migrate
 from tests.integration.world import World, make_world
+from tests.kit.databases import empty_database
 
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 
 
 @pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest) -> str | None:
-    """None for the embedded database, or the URL of an empty PostgreSQL database."""
+    """None for the embedded database, or the URL of a PostgreSQL database with its tables."""
     return None if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
 
 
-@pytest.fixture
-def migrated(postgres_url: str) -> str:
-    """The URL of a PostgreSQL database with its tables."""
-    _, writing = make_engines(postgres_url)
-    migrate(writing)
-    writing.dispose()
-    return postgres_url
+@pytest.fixture(params=DATABASES)
+def unmigrated(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """The same, without the tables."""
+    if request.param == "sqlite":
+        yield None
+        return
+    with empty_database(request.getfixturevalue("postgres_server")) as url:
+        yield url
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ reply, as the contract tells them to. After each restart they are held up when e
 answered, and what anybody heard is held against what is recorded: sessions that have changed are replayed, and each
 reply since the last time is asked for again; every so often, and at the end, all of them are. In part of the rounds
 sessions are written down all the time, and on PostgreSQL a second server or a second worker is at work beside the one
-that is killed. The tests run it briefly, `benchmarks/crashes.py` at length.
+that is killed. The tests run it briefly, `benchmarks/service/crashes.py` at length.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from app.storage.migrate import pending
 from tests.integration.servers import Caller, Launcher, Server
 from tests.integration.steps import HASTY, KEEPING, MIGRATING
 from tests.integration.world import SHAPE, SPEC, Audited, query
+from tests.kit.patience import patience
 
 ANALYSTS = 3
 #: The name of a moment that no step stands for.
@@ -41,7 +42,7 @@ _NUMBER = {"name": "b", "lower": 0, "upper": SHAPE[1] - 1, "grid": 1}
 STATISTICS = ("sum", "mean", "variance", "quantile")
 #: How often a step is passed before its trap springs, at most: requests are many, the rest is rare.
 _PASSAGES = {"answering": 25, "opening": 3, "closing": 3, "registering": 2, "retiring": 1, "keeping": 25}
-_PATIENCE = 60.0
+_PATIENCE = patience(60.0)
 
 
 @dataclass
@@ -406,7 +407,7 @@ def _passage(moment: str, chance: random.Random) -> int:
 
 def _wait_for_replies(clients: Clients, chance: random.Random) -> None:
     """Moments are counted in replies, so that a slow machine has as much to lose as a fast one."""
-    enough, deadline = clients.count() + chance.randint(0, 25), time.monotonic() + 10
+    enough, deadline = clients.count() + chance.randint(0, 25), time.monotonic() + patience(10)
     while clients.count() < enough and time.monotonic() < deadline:
         time.sleep(0.001)
     time.sleep(chance.uniform(0, 0.01))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from app.audit.merkle import Frontier, leaf_hash
-from app.audit.notes import Signer
 from app.client import LogFolder
 from app.services.sequencer import Sequencer
 from app.storage.log_store import SqlLog
+from curator_client.proofs.merkle import Frontier, leaf_hash
+from curator_client.proofs.notes import Signer
 from tests.integration.world import AUDITOR, World
 
 SIGNER = Signer(bytes(range(32)))
@@ -17,7 +17,7 @@ SIGNER = Signer(bytes(range(32)))
 
 def fetched(world: World, folder: Path) -> LogFolder:
     """The folder, once the log has all of it."""
-    store, sessions = SqlLog(world.store), world.built.services.sessions
+    store, transcripts = SqlLog(world.store), world.built.services.transcripts
     sequencer, tree = Sequencer(store), Frontier()
     for name in ("sessions", "releases"):
         (folder / name).mkdir(parents=True)
@@ -30,7 +30,7 @@ def fetched(world: World, folder: Path) -> LogFolder:
             record = json.loads(line)
             if record["record"] == "header":
                 where = "releases" if "workload" in record["mechanism"] else "sessions"
-                content = b"".join(sessions.transcript(AUDITOR, record["session"]))
+                content = b"".join(transcripts.lines(AUDITOR, record["session"]))
                 (folder / where / f"{record['session']}.ndjson").write_bytes(content)
     (folder / "key").write_text(SIGNER.verifier.text() + "\n")
     (folder / "checkpoint").write_bytes(SIGNER.note(tree.size, tree.root()))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.integration.servers import ROOT, environment
+from tests.kit.processes import end_with_tests
 
 #: Runs WORK, with the fault of PLANTED where the variable of that name is set; it may die at STEPS, which are functions
 #: of `os`, and at commits.
@@ -77,6 +78,7 @@ class Killing:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            preexec_fn=end_with_tests,
         )
 
     def run(self, step: int, folder: Path) -> int:

@@ -2,7 +2,8 @@
 
 A line of JSON on standard input is an order, the process id comes back on standard output. What runs in the child is
 what the command runs, in the order's ``environment`` and no other; only the import, seconds of it, is not repeated.
-Output goes to the file ``log``.
+Output goes to the file ``log``. When standard input ends, as it does however the tests end, all that still run are
+killed, each with its group.
 
 - ``port``, ``workers``: `curator serve`; with ``"migrate": true`` `curator migrate` instead. ``traps``, ``bug``,
   ``clock`` and ``resumed`` are what :mod:`tests.integration.steps` puts into the child.
@@ -12,16 +13,21 @@ Output goes to the file ``log``.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
+import select
 import signal
+import socket
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import alembic.command  # noqa: F401 - what a server imports late is imported once
+import psutil
 import typer.rich_utils  # noqa: F401
 import uvicorn.lifespan.on
 import uvicorn.loops.auto
@@ -29,32 +35,65 @@ import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto  # noqa: F401
 
 import app.client  # noqa: F401
-from app.bootstrap import maintenance, preconditions, serving
+from app.bootstrap import maintenance, preconditions, reader_process, serving
 from tests.integration import steps
 
 
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the system
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ends with the tests, not before them
+    gc.collect()
+    gc.freeze()  # collections in a child would write to what it shares with this process, and copy it thereby
+    started: dict[int, int] = {}  # a descriptor of each process, which its number does not outlive, with that number
     for line in sys.stdin:
         order = json.loads(line)
-        if os.fork():
+        for ended in select.select([*started], [], [], 0)[0]:
+            del started[ended]
+            os.close(ended)
+        if child := os.fork():
+            with suppress(ProcessLookupError):
+                started[os.pidfd_open(child)] = child
             continue
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.setsid()
         # Told when it has a group of its own, by which it is killed: there would be none yet to kill.
         print(os.getpid(), flush=True)  # noqa: T201
         redirect(0, order.get("input", os.devnull), os.O_RDONLY)
         redirect(1, order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         redirect(2, order.get("errors", order["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        if order.get("workers", 1) == 1 and not order.keys() & {"arguments", "migrate"}:
+            fork_reader()
         os.environ.clear()
         os.environ.update(order["environment"])
         os._exit(command(order) if "arguments" in order else serve(order))
+    running = set(started) - set(select.select([*started], [], [], 0)[0])
+    for process in running:
+        with suppress(ProcessLookupError):
+            os.killpg(started[process], signal.SIGKILL)
 
 
 def redirect(descriptor: int, path: str, flags: int) -> None:
     opened = os.open(path, flags, 0o600)
     os.dup2(opened, descriptor)
     os.close(opened)
+
+
+def fork_reader() -> None:
+    """Have the server's first process that reads uploads at hand, forked from here. It is what the server would start,
+    but for the second of imports; where that one ends, the server starts the next one itself.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        redirect(1, os.devnull, os.O_WRONLY)
+        sys.argv[1:] = [str(theirs.detach())]
+        reader_process.main()
+    theirs.close()
+    started = reader_process._Nursery._started
+    forked = [(ours, psutil.Process(pid))]
+    reader_process._Nursery._started = staticmethod(lambda: forked.pop() if forked else started())  # type: ignore
 
 
 def serve(order: dict[str, Any]) -> int:

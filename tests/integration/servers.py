@@ -22,6 +22,8 @@ import numpy as np
 
 from benchmarks.harness import free_port
 from tests.integration.world import ADMIN_KEY, SPEC, Audited, audit_books
+from tests.kit.patience import patience
+from tests.kit.processes import end_with_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -86,7 +88,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], stdin: str = "
             environment=dict(environment),
             **{name: str(path) for name, path in files.items()},
         )
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + patience(120)
         while is_running(pid):
             if time.monotonic() > deadline:
                 os.killpg(pid, signal.SIGKILL)
@@ -118,7 +120,7 @@ class Server:
 
     def wait_until_ready(self, seconds: float = 60.0, *, doomed: bool = False) -> Self:
         """``doomed``: it may as well die first, of what an earlier server has left it to do."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patience(seconds)
         while time.monotonic() < deadline:
             if not self.alive():
                 assert doomed, self.log.read_text()[-2000:]
@@ -133,7 +135,7 @@ class Server:
 
     def wait_until_ended(self, seconds: float = 30.0) -> bool:
         """Whether it comes to its end by itself in this time."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patience(seconds)
         while self.alive():
             if time.monotonic() > deadline:
                 return False
@@ -183,6 +185,7 @@ class Launcher:
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=end_with_tests,
             )
         self._servers.append(Server(child.pid, port, log, child=child))
         return self._servers[-1]

@@ -138,7 +138,7 @@ class Telling(SqlTransaction):
     """A transaction that passes the steps of what it does; with a bug, it does some of it wrongly."""
 
     def __init__(self, inner: SqlTransaction, passed: Callable[[str], None], bug: str | None) -> None:
-        super().__init__(inner._connection)
+        super().__init__(inner.connection)
         self._passed, self._bug = passed, bug
         self._doing: set[str] = set()
         self._together = False
@@ -327,11 +327,13 @@ def install(order: dict[str, Any]) -> None:
         def sweep(self, *arguments: Any, **named: Any) -> int | None:
             return 0 if bug == "no sweep" else super().sweep(*arguments, **named)
 
-    write, migrate, snapshot = vault._write, maintenance.apply_migrations, snapshots._write
+    written, migrate, snapshot = vault.written, maintenance.apply_migrations, snapshots._write
 
-    def telling_write(file: Any, pieces: Any) -> None:
-        write(file, pieces)
-        passed("registering: within the file")
+    @contextmanager
+    def telling_written(path: Path) -> Iterator[Any]:
+        with written(path) as file:
+            yield file
+            passed("registering: within the file")
 
     class TellingFile:
         def __init__(self, file: Any) -> None:
@@ -353,7 +355,7 @@ def install(order: dict[str, Any]) -> None:
         migrate(engine)
         passed("migrating: after the commit")
 
-    measured = release_jobs.measured_all
+    measured = release_jobs.measured_for
 
     def telling_measured(*arguments: Any) -> Any:
         passed("releasing: before the noise")
@@ -362,7 +364,7 @@ def install(order: dict[str, Any]) -> None:
         return made
 
     parts: list[tuple[Any, str, Any]] = [
-        (release_jobs, "measured_all", telling_measured),
+        (release_jobs, "measured_for", telling_measured),
         (wiring, "ProcessFinisher", TellingFinisher),
         (wiring, "SqlStore", partial(ReplyFirst, passed) if bug == "reply first" else TellingStore),
         (wiring, "Vault", TellingVault),
@@ -372,7 +374,7 @@ def install(order: dict[str, Any]) -> None:
     ]
     for module, name, part in parts:
         setattr(module, name, part)
-    vault._write, snapshots._write = telling_write, telling_snapshot
+    vault.written, snapshots._write = telling_written, telling_snapshot
 
 
 def _write_down_everything(resumed: Path) -> None:

@@ -46,7 +46,7 @@ def test_sessions_that_agree_count_each(world: World) -> None:
     """
     world.register("d")
     ann = world.analyst("ann")
-    world.built.services.datasets.grant(ADMIN, "d", "ann", 0.5)
+    world.built.services.grants.grant(ADMIN, "d", "ann", 0.5)
     ids = [world.open(ann, "d", epsilon=0.1) for _ in range(5)]
     with pytest.raises(BudgetExhausted):  # of the grant
         world.open(ann, "d", epsilon=0.1)

@@ -22,10 +22,9 @@ from sqlalchemy import text
 from app.bootstrap import maintenance, preconditions, wiring
 from app.bootstrap.preconditions import StartRefused
 from app.storage import backup as backups
-from app.storage.database import DataDirLock, make_engines
-from app.storage.migrate import migrate
+from app.storage.database import DataDirLock
 from app.storage.store import SqlStore, SqlTransaction
-from tests.databases import fresh_database
+from curator_client import durable
 from tests.integration.servers import Caller, curator, launching
 from tests.integration.world import (
     ADMIN,
@@ -42,6 +41,7 @@ from tests.integration.world import (
     transcript_of,
     wait,
 )
+from tests.kit.databases import empty_database, migrate_all
 
 COUNTS = np.random.default_rng(7).integers(0, 200_000, SHAPE)
 ASKED = {"mechanism": {"construction": "mw"}, "epsilon": 0.1, "max_queries": 1000, "max_updates": 12}
@@ -53,7 +53,7 @@ def elsewhere(database: str | None) -> Iterator[str | None]:
     if database is None:
         yield None
         return
-    with fresh_database(database) as url:
+    with empty_database(database) as url:
         yield url
 
 
@@ -115,10 +115,6 @@ def test_a_running_server_is_backed_up_and_goes_on_elsewhere(
     drawn anew, a transcript that does not go on where it stood.
     """
     folder, restored = tmp_path / "backup", tmp_path / "restored"
-    if database is not None:
-        _, writing = make_engines(database)
-        migrate(writing)
-        writing.dispose()
     with launching(tmp_path / "data", database) as launcher:
         server = launcher.start().wait_until_ready()
         admin = Caller(server.url)
@@ -421,16 +417,14 @@ def _without(method: str) -> Any:
     return write
 
 
-class TestWitness:
+class TestLedgerWatch:
     """The data folder has seen more than the database knows."""
 
     @pytest.fixture
     def elsewhere_url(self, elsewhere: str | None, tmp_path: Path) -> str:
         """Another database, migrated and with nothing in it."""
         url = elsewhere or f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
-        _, writing = make_engines(url)
-        migrate(writing)
-        writing.dispose()
+        migrate_all(url)
         return url
 
     def test_an_old_copy_put_in_place(
@@ -447,9 +441,9 @@ class TestWitness:
         with store.write() as tx:
             last, _ = store.last_movement()
             for table in ("runs", "tiles", "sessions", "state"):
-                tx._connection.execute(text(f"DELETE FROM log_{table}"))
-            tx._connection.execute(text("DELETE FROM ledger WHERE id = :last"), {"last": last})
-            tx._connection.execute(
+                tx.connection.execute(text(f"DELETE FROM log_{table}"))
+            tx.connection.execute(text("DELETE FROM ledger WHERE id = :last"), {"last": last})
+            tx.connection.execute(
                 text("DELETE FROM sessions WHERE NOT EXISTS (SELECT 1 FROM ledger l WHERE l.session = sessions.id)")
             )
             tx.commit()
@@ -593,7 +587,7 @@ class TestRefusals:
         """
         operate(tmp_path / "restored", None)
         with monkeypatch.context() as patch:
-            patch.setattr(backups, "publish", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+            patch.setattr(durable, "move", lambda *_: (_ for _ in ()).throw(OSError("no space")))
             with pytest.raises(OSError, match="no space"):
                 maintenance.restore(tmp_path / "backup", final=True)
         left = (tmp_path / "restored").glob("*.sqlite3*")
@@ -613,7 +607,7 @@ def test_a_data_set_that_goes_while_it_is_copied(
     def late(origin: Path, target: Path, names: Any) -> None:
         if origin.name == "vault" and not gone:
             gone.append("e")
-            source.built.services.datasets.retire(ADMIN, "e")
+            source.built.services.retirement.retire(ADMIN, "e")
         copy(origin, target, names)
 
     monkeypatch.setattr(backups, "_copy_files", late)

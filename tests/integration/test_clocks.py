@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from app.client.log_report import report_of
+from app.http import problems
 from app.services.errors import Unavailable
 from app.services.upkeep import forfeit
 from tests.integration.fetched import fetched
@@ -134,13 +135,13 @@ def test_a_log_whose_clock_went_back(worlds: Callable[..., World], tmp_path: Pat
     services = world.built.services
     for name in ("d", "e"):
         world.register(name)
-        for part in (services.sessions, services.datasets):
+        for part in (services.opener, services.registration, services.retirement):
             part._clock = lambda: stamp(3600)
         world.ask(world.analyst("ann"), world.open(world.analyst("ann"), name), query(0))
-        for part in (services.sessions, services.datasets):
+        for part in (services.opener, services.registration, services.retirement):
             part._clock = lambda: stamp(0)
-    services.datasets.retire(ADMIN, "d")
-    forfeit(world.store, lambda: stamp(-3600))
+    services.retirement.retire(ADMIN, "d")
+    forfeit(world.store, lambda: stamp(-3600), problems.document)
     kept = fetched(world, tmp_path / "kept")
     found = kept.replay()
     assert found.ok, found.document()

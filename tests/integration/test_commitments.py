@@ -10,9 +10,9 @@ import httpx
 import numpy as np
 import pytest
 
-from app.audit.commitment import FileDigest, opens
 from app.bootstrap import maintenance, preconditions
 from app.services.errors import Conflict
+from curator_client.proofs.commitment import FileDigest, opens
 from tests.integration.servers import Caller, launching
 from tests.integration.test_vault_rotation import NEW, OLD, base64_of, operate
 from tests.integration.world import ADMIN, EACH, SHAPE, Lost, World, eventually, make_world
@@ -29,7 +29,7 @@ def uploaded() -> FileDigest:
 
 def opened(world: World, name: str) -> str:
     """The key of a data set's commitment, which opens it."""
-    found = world.built.services.datasets.reveal(ADMIN, name)
+    found = world.built.services.commitments.reveal(ADMIN, name)
     assert opens(found["commitment"], bytes.fromhex(found["key"]), uploaded())
     assert world.built.services.datasets.describe(name)["commitment"] == found["commitment"]
     return str(found["key"])
@@ -134,12 +134,12 @@ def test_a_revelation_in_doubt_is_recorded_once(worlds: Callable[..., World], da
     for fault in ("before", "after"):
         world.store.faults.append(fault)
         with pytest.raises(Lost):
-            world.built.services.datasets.reveal(ADMIN, "d")
+            world.built.services.commitments.reveal(ADMIN, "d")
     opened(world, "d")
     with world.store.read() as tx:
         row = tx.dataset("d")
     assert row is not None
     assert row.revealed_to == ("admin",)
-    world.built.services.datasets.retire(ADMIN, "d")
+    world.built.services.retirement.retire(ADMIN, "d")
     with pytest.raises(Conflict, match="destroyed"):
-        world.built.services.datasets.reveal(ADMIN, "d")
+        world.built.services.commitments.reveal(ADMIN, "d")

@@ -1,5 +1,5 @@
 """kill -9 at named steps and random moments, under load: what was answered stands, what was not asked twice is not
-charged twice. The harness is :mod:`tests.integration.crashes`; `benchmarks/crashes.py` runs it at length.
+charged twice. The harness is :mod:`tests.integration.crashes`; `benchmarks/service/crashes.py` runs it at length.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ def run(folder: Path, database: str | None, moments: list[str], migrating: Any =
     return findings
 
 
-def test_what_was_answered_stands(tmp_path: Path, database: str | None) -> None:
+def test_what_was_answered_stands(tmp_path: Path, unmigrated: str | None) -> None:
     """Catches an answer that left before it was durable, a charge without its entry or the other way round, a round
     played twice for one key, a chain that a crash forks, a data set half registered, a migration half applied, a
     snapshot that says something else than its transcript; and on PostgreSQL what only shows when another server, or
     another worker, goes on while one dies.
     """
-    moments = [*WORKING, *KEEPING, *[RANDOM] * RANDOM_KILLS, *[WORKER] * (database is not None)]
+    moments = [*WORKING, *KEEPING, *[RANDOM] * RANDOM_KILLS, *[WORKER] * (unmigrated is not None)]
     random.Random(3).shuffle(moments)
     migrating = [(step, 5 if "between" in step else 1) for step in MIGRATING]
-    found = run(tmp_path, database, moments, migrating)
+    found = run(tmp_path, unmigrated, moments, migrating)
     assert found.violations == []
     # The harness has worked: every step was killed at, and there was something to lose.
-    once = {WORKER: 1} if database else {}
+    once = {WORKER: 1} if unmigrated else {}
     assert found.kills == {**dict.fromkeys((*WORKING, *KEEPING, *MIGRATING), 1), RANDOM: RANDOM_KILLS, **once}
     assert found.totals["checks of what is new"] >= len(moments) - 3
     assert found.totals["sessions resumed from a snapshot"] > 3
-    assert database is None or found.totals["killed beside a second server"] > 5
+    assert unmigrated is None or found.totals["killed beside a second server"] > 5
     assert found.totals["replies"] > 100
     assert found.totals["hits"] > 10
     assert found.totals["statistics answered"] > 3

@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from app.demo.cuts import CUTS
+from tests.kit.patience import patience
+from tests.kit.processes import end_with_tests
 
 QUERIES = "150"
 
@@ -27,9 +29,14 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # A shell that starts the tests in the background has interrupts ignored, and that is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=_begin,
     )
+
+
+def _begin() -> None:
+    end_with_tests()
+    # A shell that starts the tests in the background has interrupts ignored, and that is inherited.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def servers_of(folder: Path) -> list[psutil.Process]:
@@ -69,7 +76,7 @@ def test_it_keeps_its_promises_and_leaves_nothing(tmp_path: Path) -> None:
 def test_stopped_in_the_middle_it_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """The server is a process of its own: whoever is impatient must not be left with it and its files."""
     demo = start(tmp_path)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while not servers_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(1.0)

@@ -244,7 +244,7 @@ def test_the_outcome_is_kept(worlds: Callable[..., World], monkeypatch: pytest.M
 
     def pages(most: int) -> None:
         with SqlStore.write(world.store) as tx:
-            tx._connection.exec_driver_sql(f"PRAGMA max_page_count={most}")
+            tx.connection.exec_driver_sql(f"PRAGMA max_page_count={most}")
 
     world.noise.script.extend([draw] * len(questions))
     pages(1)  # SQLite takes it as: no more than there are

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from app.http.workers import PAUSE_SECONDS
+from app.server.workers import PAUSE_SECONDS
 from app.settings import Settings
 from tests.integration.servers import Caller, Launcher, curator, launching
 from tests.integration.test_held_rows import plain
@@ -22,24 +22,24 @@ from tests.integration.test_supervision import scraped, within, workers
 pytestmark = pytest.mark.postgres
 
 
-def test_workers_that_cannot_start(tmp_path: Path, migrated: str) -> None:
+def test_workers_that_cannot_start(tmp_path: Path, postgres_url: str) -> None:
     """Something lies in the vault that no start can sweep away. Catches an end with code 0, after which a service
     manager would take all for well, whether the server is one process or several.
     """
     (tmp_path / "data" / "vault" / "people.0123456789abcdef.vault").mkdir(parents=True)
     for arguments in (["--workers", "2"], []):
-        done = curator(tmp_path / "data", migrated, "serve", "--port", "0", *arguments)
+        done = curator(tmp_path / "data", postgres_url, "serve", "--port", "0", *arguments)
         assert done.returncode > 0
         assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_worker_ends_while_the_database_is_away(tmp_path: Path, migrated: str) -> None:
+def test_a_worker_ends_while_the_database_is_away(tmp_path: Path, postgres_url: str) -> None:
     """Catches a supervisor that takes a worker which cannot be replaced now for a server that can never start, and ends
     the ones that live; and one that is never replaced, or as fast as processes can be made.
     """
-    name = make_url(migrated).database
-    elsewhere = make_url(plain(migrated)).set(database="postgres").render_as_string(hide_password=False)
-    with launching(tmp_path / "data", migrated) as launcher:
+    name = make_url(postgres_url).database
+    elsewhere = make_url(plain(postgres_url)).set(database="postgres").render_as_string(hide_password=False)
+    with launching(tmp_path / "data", postgres_url) as launcher:
         server = launcher.start(workers=2).wait_until_ready()
         admin = Caller(server.url)
         both = 2 * Settings(admin_key="x" * 20).memory_limit - 6

@@ -17,6 +17,7 @@ import httpx
 from benchmarks.harness import free_port
 from tests.integration.servers import ROOT, Server, environment
 from tests.integration.world import ADMIN_KEY
+from tests.kit.processes import end_with_tests
 
 
 def test_settings_reach_the_connections(tmp_path: Path) -> None:
@@ -25,6 +26,11 @@ def test_settings_reach_the_connections(tmp_path: Path) -> None:
     its refusal. Catches a protocol that never learns what is set, and a server that runs out of files below its
     own limit.
     """
+
+    def few_files() -> None:
+        end_with_tests()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 2048))
+
     port, log = free_port(), tmp_path / "log"
     settings = {
         "CURATOR_MAX_CONNECTIONS": "2",
@@ -43,7 +49,7 @@ def test_settings_reach_the_connections(tmp_path: Path) -> None:
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 2048)),
+            preexec_fn=few_files,
         )
     try:
         Server(child.pid, port, log, child=child).wait_until_ready()

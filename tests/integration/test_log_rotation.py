@@ -16,9 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from app.audit.key_changes import KeyChange, statement_in
-from app.audit.log import Follower
-from app.audit.notes import NoteUnsigned, Signer, Verifier
 from app.bootstrap import log_keys, maintenance, preconditions, serving
 from app.bootstrap.preconditions import StartRefused
 from app.bootstrap.wiring import Built, build
@@ -31,13 +28,16 @@ from app.settings import Settings
 from app.storage.database import is_sqlite, make_engines
 from app.storage.log_signatures import SqlLogKeys
 from app.storage.log_store import SqlLog
-from app.storage.migrate import migrate
 from app.storage.store import SqlStore
+from curator_client.proofs.follower import Follower
+from curator_client.proofs.key_changes import KeyChange, statement_in
+from curator_client.proofs.notes import NoteUnsigned, Signer, Verifier
 from tests.api.support import Service, refused
 from tests.api.support import serving as served
 from tests.integration.killing import Killing
 from tests.integration.servers import environment, run
 from tests.integration.world import ADMIN_KEY
+from tests.kit.patience import patience
 
 FIRST, SECOND, THIRD = (bytes([number]) * 32 for number in (1, 2, 3))
 
@@ -75,10 +75,6 @@ def calling(folder: Path, url: str | None) -> Iterator[tuple[Service, Curator]]:
 @pytest.fixture
 def data(tmp_path: Path, database: str | None) -> Path:
     """A data folder with its database, migrated."""
-    if database is not None:
-        _, writing = make_engines(database)
-        migrate(writing)
-        writing.dispose()
     return tmp_path / "data"
 
 
@@ -108,7 +104,7 @@ def test_auditors_follow_the_command(data: Path, database: str | None, tmp_path:
     """
     steady, late, wary, new = (LogFolder(tmp_path / name) for name in ("steady", "late", "wary", "new"))
     with calling(data, database) as (_, curator):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patience(10)
         while not steady.fetch(curator).size:
             assert time.monotonic() < deadline
         for folder in (late, wary):

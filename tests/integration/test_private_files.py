@@ -16,10 +16,10 @@ import pytest
 from sqlalchemy import text
 
 from app.curator.errors import SessionClosed
-from app.services.datasets import Datasets
 from app.services.errors import Conflict, NotFound, Unavailable
 from app.services.ports import DatasetRow
-from app.storage import private_store, store
+from app.services.retirement import Retirement
+from app.storage import private_store, transaction
 from app.storage.vault import Vault
 from tests.integration.servers import Caller, launching
 from tests.integration.world import ADMIN, HIT, Lost, World, eventually, query, served, wait
@@ -308,7 +308,7 @@ def test_a_retired_data_set_needs_no_file(worlds: Callable[..., World]) -> None:
     """Catches a service that is never ready again after a retirement."""
     world = worlds(None)
     world.register("d")
-    world.built.services.datasets.retire(ADMIN, "d")
+    world.built.services.retirement.retire(ADMIN, "d")
     assert not list((world.folder / "vault").glob("d.*"))
     assert world.built.context.lifecycle.ready() is None
 
@@ -352,9 +352,9 @@ def test_a_retirement_cut_short_is_finished_at_the_next_start(
     world.noise.script.append(HIT)
     world.ask(ann, id, query(0))
     with monkeypatch.context() as patch:
-        patch.setattr(Datasets, "finish_retirement", fail)
+        patch.setattr(Retirement, "finish", fail)
         with pytest.raises(ZeroDivisionError):
-            world.built.services.datasets.retire(ADMIN, "d")
+            world.built.services.retirement.retire(ADMIN, "d")
     assert file_of(world, "d").exists()
     world.stop()
     again = worlds(database)
@@ -373,9 +373,9 @@ def test_a_server_finishes_a_retirement_that_was_cut_short(
     world.register("d")
     id = world.open(world.analyst("ann"), "d")
     with monkeypatch.context() as patch:
-        patch.setattr(Datasets, "finish_retirement", fail)
+        patch.setattr(Retirement, "finish", fail)
         with pytest.raises(ZeroDivisionError):
-            world.built.services.datasets.retire(ADMIN, "d")
+            world.built.services.retirement.retire(ADMIN, "d")
     world.stop()
     with launching(world.folder, database) as launcher:
         server = launcher.start().wait_until_ready(20)
@@ -395,11 +395,11 @@ def test_a_retirement_that_failed_is_finished_when_asked_again(world: World, mon
     id = world.open(ann, "d")
     world.ask(ann, id, query(0))
     with monkeypatch.context() as patch:
-        patch.setattr(Datasets, "finish_retirement", fail)
+        patch.setattr(Retirement, "finish", fail)
         with pytest.raises(ZeroDivisionError):
-            world.built.services.datasets.retire(ADMIN, "d")
+            world.built.services.retirement.retire(ADMIN, "d")
     with pytest.raises(NotFound):
-        world.built.services.datasets.retire(ADMIN, "d")
+        world.built.services.retirement.retire(ADMIN, "d")
     with pytest.raises(SessionClosed):
         world.ask(ann, id, query(1))
     assert not list((world.folder / "vault").glob("d.*"))
@@ -459,20 +459,20 @@ def test_a_start_waits_for_a_commit_that_is_under_way(
     (vault / name).write_bytes(file_of(world, "d").read_bytes())
     row = DatasetRow("late", {}, None, {}, {"file_name": name, "digest": "0" * 64}, "2026-01-01T00:00:00Z")
     swept = threading.Event()
-    monkeypatch.setattr(store, "DATASET_SECONDS", 20.0)
+    monkeypatch.setattr(transaction, "DATASET_SECONDS", 20.0)
 
     def sweep() -> None:
-        world.built.services.datasets.recover()
+        world.built.services.retirement.recover()
         swept.set()
 
     with world.store.write() as tx:
-        tx._connection.execute(text("SET lock_timeout = '20s'"))
+        tx.connection.execute(text("SET lock_timeout = '20s'"))
         tx.add_dataset(row)
         recovering = threading.Thread(target=sweep)
         recovering.start()
         time.sleep(0.3)
         assert not swept.is_set()
         assert (vault / name).exists()
-        tx._connection.commit()
+        tx.connection.commit()
     recovering.join(20)
     assert (vault / name).exists()

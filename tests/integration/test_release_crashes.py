@@ -22,6 +22,7 @@ from benchmarks.harness import free_port
 from tests.integration.servers import Caller, Launcher, Server, launching
 from tests.integration.steps import RELEASING
 from tests.integration.world import SHAPE
+from tests.kit.patience import patience
 
 pytestmark = pytest.mark.slow
 ASKED = {"dataset": "d", "method": "gaussian", "workload": {"marginals": 1}, "epsilon": 0.05}
@@ -57,7 +58,7 @@ def ask(server: Server, key: str) -> dict[str, Any] | None:
 
 def ended(caller: Caller, number: int) -> list[dict[str, Any]]:
     """All releases, when they have ended."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while True:
         found: list[dict[str, Any]] = caller.pages("/v1/releases")["items"]
         if len(found) == number and all(each["status"] in ("done", "failed", "cancelled") for each in found):

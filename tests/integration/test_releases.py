@@ -27,13 +27,12 @@ from app.http import problems
 from app.http.json_bodies import fingerprint
 from app.releases import fitting
 from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied, finish
-from app.services import measuring, release_jobs, sessions
+from app.services import measuring, plans, release_jobs, release_measuring
 from app.services.errors import BudgetExhausted, Conflict, Forbidden, NotFound
+from app.services.idempotency import IdempotencyKey
 from app.services.principals import Principal
 from app.services.release_jobs import ReleaseJobs
-from app.services.sessions import IdempotencyKey
 from app.services.upkeep import forfeit
-from tests.databases import fresh_database
 from tests.integration.conftest import DATABASES
 from tests.integration.world import (
     ADMIN,
@@ -48,6 +47,7 @@ from tests.integration.world import (
     sessions_of,
     transcript_of,
 )
+from tests.kit.databases import migrated_database
 
 pytestmark = pytest.mark.slow
 MARGINALS = {"method": "gaussian", "workload": {"marginals": 1}, "epsilon": 0.5}
@@ -106,7 +106,7 @@ class Desk:
 
     def worker(self, here: Here | None = None, quick: Here | None = None) -> ReleaseJobs:
         """Somebody who works on releases, as another process does."""
-        private = self.world.built.services.sessions._private
+        private = self.world.built.services.opener._private
         here = self.here if here is None else here
         return ReleaseJobs(
             self.world.store,
@@ -123,9 +123,9 @@ class Desk:
         who = self.ann if who is None else who
         asked = {"dataset": self.name, **MARGINALS, **changes}
         named = None if key is None else IdempotencyKey(who.name, "/v1/releases", key, fingerprint(asked))
-        releases = self.world.built.services.releases
-        prepared = releases.prepare(who, asked, named)
-        reply = prepared if isinstance(prepared, bytes) else releases.open(who, prepared, named)
+        opener = self.world.built.services.opener
+        prepared = opener.prepare_release(who, asked, named)
+        reply = prepared if isinstance(prepared, bytes) else opener.open(who, prepared, named)
         found: dict[str, Any] = json.loads(reply)
         return found
 
@@ -212,7 +212,7 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with ExitStack() as stack:
         url = None
         if request.param != "sqlite":
-            url = stack.enter_context(fresh_database(request.getfixturevalue("postgres_server")))
+            url = stack.enter_context(migrated_database(request.getfixturevalue("postgres_server")))
         world = make_world(tmp_path_factory.mktemp("releases"), url)
         stack.callback(world.stop)
         world.built.services.jobs.stop()
@@ -418,7 +418,7 @@ class TestCrashes:
         that comes before the noise fails, though the database answers.
         """
         id = desk.ask()["id"]
-        monkeypatch.setattr(release_jobs, "pin_all", failing(MemoryError()))
+        monkeypatch.setattr(release_measuring, "pin_all", failing(MemoryError()))
         assert desk.jobs.work()
         seen = desk.ended(id, "failed")
         assert "its log says why" in seen["problem"]["detail"]
@@ -492,8 +492,8 @@ class TestAfterTheMark:
         """
         id, tries = desk.ask()["id"], []
         where, name = {
-            "the records": (release_jobs, "_entries"),
-            "the charge": (release_jobs, "total"),
+            "the records": (release_jobs, "record"),
+            "the charge": (release_measuring, "total"),
             "the statement": (FaultyTransaction, "add_evidence"),
         }[place]
         real = getattr(where, name)
@@ -661,9 +661,9 @@ class TestSeveral:
         if measured:
             desk.here.before = stop
         else:
-            private, tensor = desk.jobs._private, desk.jobs._private.tensor
+            private, counts = desk.jobs._private, desk.jobs._private.counts
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(private, "tensor", lambda *named: (desk.jobs.stop(), tensor(*named))[1])
+                patch.setattr(private, "counts", lambda *named: (desk.jobs.stop(), counts(*named))[1])
                 assert desk.jobs.work()
         if measured:
             assert desk.jobs.work()
@@ -772,7 +772,7 @@ class TestEnds:
 
         def retire() -> None:
             desk.world.noise.before = lambda: None
-            desk.world.built.services.datasets.retire(ADMIN, desk.name)
+            desk.world.built.services.retirement.retire(ADMIN, desk.name)
 
         if when == "queued":
             retire()
@@ -788,7 +788,7 @@ class TestEnds:
 
     def test_retired_while_it_fits(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         """What was measured is public and stays; nothing is made of it any more."""
-        desk.cut_short(monkeypatch, lambda _: desk.world.built.services.datasets.retire(ADMIN, desk.name))
+        desk.cut_short(monkeypatch, lambda _: desk.world.built.services.retirement.retire(ADMIN, desk.name))
 
     def test_an_old_copy(self, worlds: Callable[..., World]) -> None:
         """Catches a release that goes on measuring when everything was forfeited."""
@@ -798,7 +798,7 @@ class TestEnds:
         done = desk.ask(epsilon=0.2)["id"]
         assert desk.jobs.work()
         waiting = desk.ask(epsilon=0.2)["id"]
-        forfeit(desk.world.store, utc_now)
+        forfeit(desk.world.store, utc_now, problems.document)
         assert not desk.jobs.work(ENDLESS)
         assert desk.see(done)["status"] == "done"
         assert desk.see(waiting)["status"] == "failed"
@@ -855,7 +855,7 @@ class TestTime:
         meanwhile. Catches a queue in which one long fit stops all others.
         """
         foretold = [500.0]
-        monkeypatch.setattr(sessions, "expected_seconds", lambda *_: foretold[0])
+        monkeypatch.setattr(plans, "expected_seconds", lambda *_: foretold[0])
         long = [desk.ask(who, epsilon=0.1)["id"] for who in (desk.ann, desk.bob, ADMIN)]
         foretold[0] = 2.0
         entered, go_on = threading.Event(), threading.Event()
@@ -880,7 +880,7 @@ class TestTime:
 
     def test_what_is_foretold_to_take_too_long_is_refused(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         """Catches a share that is spent on what the server will not finish."""
-        monkeypatch.setattr(desk.world.built.services.sessions, "_release_seconds", 1.0)
+        monkeypatch.setattr(desk.world.built.services.plans, "_release_seconds", 1.0)
         with pytest.raises(PlanInfeasible, match="CURATOR_RELEASE_SECONDS") as refusal:
             desk.ask()
         assert refusal.value.extra["limit"] == 1.0
@@ -976,7 +976,7 @@ class TestAccess:
         assert releases.cancel(ADMIN, id)["status"] == "cancelled"
 
     def test_within_the_grant(self, desk: Desk) -> None:
-        desk.world.built.services.datasets.grant(ADMIN, desk.name, desk.ann.name, 0.3)
+        desk.world.built.services.grants.grant(ADMIN, desk.name, desk.ann.name, 0.3)
         with pytest.raises(BudgetExhausted):
             desk.ask(epsilon=0.4)
         desk.ask(epsilon=0.3)
@@ -985,7 +985,7 @@ class TestAccess:
         desk.world.register(f"closed-{desk.name}", access="granted")
         with pytest.raises(Forbidden):
             desk.ask(dataset=f"closed-{desk.name}")
-        desk.world.built.services.datasets.grant(ADMIN, f"closed-{desk.name}", desk.ann.name, 1.0)
+        desk.world.built.services.grants.grant(ADMIN, f"closed-{desk.name}", desk.ann.name, 1.0)
         assert desk.ask(dataset=f"closed-{desk.name}")["status"] == "queued"
 
     def test_pages(self, desk: Desk) -> None:

@@ -21,9 +21,9 @@ from app.http.json_bodies import fingerprint
 from app.services.answering import group, round
 from app.services.answering.tickets import Ticket
 from app.services.errors import PayloadTooLarge, Unavailable
+from app.services.idempotency import IdempotencyKey
 from app.services.ports import SessionRow, Transaction
 from app.services.residents import Residents
-from app.services.sessions import IdempotencyKey
 from app.spaces.errors import InvalidQuery
 from tests.integration.world import (
     HIT,
@@ -542,8 +542,8 @@ class TestMovedByAnother:
         first.noise.script.append(HIT)
         first.ask(ann, id, query(1))
         with first.store.write() as tx:
-            tx._connection.execute(text("DELETE FROM entries WHERE sequence = 2"))
-            tx._connection.execute(text("DELETE FROM ledger WHERE kind = 'charge'"))
+            tx.connection.execute(text("DELETE FROM entries WHERE sequence = 2"))
+            tx.connection.execute(text("DELETE FROM ledger WHERE kind = 'charge'"))
             tx.move_sessions([before])
             tx.commit()
         if since == "another answer":

@@ -39,6 +39,8 @@ import structlog
 from benchmarks.harness import free_port
 from tests.api.support import npy, register
 from tests.integration.servers import ROOT
+from tests.kit.patience import patience
+from tests.kit.processes import end_with_tests
 
 #: Bits of the answer grid: the capacity of the data below is 2^28 and more.
 BITS = 17
@@ -141,7 +143,7 @@ class _Three:
 
 def _serve(port: int, controls: Path) -> None:
     """`serving.serve` with marked noise and faults that come when a file of their name is there."""
-    from app.audit import records
+    from app.audit import writing
     from app.bootstrap import serving
     from app.services.answering import round
     from app.storage.store import SqlTransaction
@@ -155,7 +157,7 @@ def _serve(port: int, controls: Path) -> None:
             return False
         return True
 
-    play, entry, commit = round.play, records.answer_entry, SqlTransaction.commit
+    play, entry, commit = round.play, writing.answer_entry, SqlTransaction.commit
 
     def failing_play(hypothesis: int, private: int, noise: int, threshold: int) -> Any:
         if once("play"):
@@ -172,7 +174,7 @@ def _serve(port: int, controls: Path) -> None:
             raise RuntimeError(f"parameters: {PRIVATE}, {MISS}")
         commit(self)
 
-    round.play, records.answer_entry = failing_play, failing_entry
+    round.play, writing.answer_entry = failing_play, failing_entry
     SqlTransaction.commit = failing_commit  # type: ignore[method-assign]
     serving.serve("127.0.0.1", port, 1)
 
@@ -274,6 +276,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Ser
             env=environment,
             stdout=out,
             stderr=err,
+            preexec_fn=end_with_tests,
         )
     client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
     running = Server(folder, process, client)
@@ -294,7 +297,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Ser
 
 
 def _until_ready(server: Server) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while True:
         with contextlib.suppress(httpx.HTTPError):
             if server.client.get("/readyz").status_code == 200:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.audit.records import sha256
 from app.audit.replay import replay
 from app.curator.mechanisms.evidence import Evidence
 from app.curator.session import Session
@@ -26,6 +25,7 @@ from app.services import loading, residents
 from app.services.loading import load_session, resume_session
 from app.services.ports import Snapshot
 from app.storage.snapshots import SnapshotFiles
+from curator_client.proofs.records import sha256
 from tests.integration.servers import Caller, launching
 from tests.integration.world import (
     ADMIN,
@@ -197,7 +197,7 @@ class TestWhatIsKept:
         kept = (folder(world) / id).read_bytes()
         world = worlds(None)
         if how == "retire":
-            world.built.services.datasets.retire(ADMIN, "d")
+            world.built.services.retirement.retire(ADMIN, "d")
         else:
             world.close(world.analyst("ann"), id)
         assert not (folder(world) / id).exists()

@@ -17,12 +17,12 @@ from app.bootstrap import preconditions
 from app.bootstrap.preconditions import StartRefused
 from app.settings import Settings
 from app.storage import database
-from app.storage.database import DataDirLock, make_engines
-from app.storage.migrate import migrate
+from app.storage.database import DataDirLock
 from tests.integration.servers import Caller, Server, curator, launching
 from tests.integration.test_held_rows import plain
 from tests.integration.test_workers import COUNTS
 from tests.integration.world import eventually
+from tests.kit.patience import patience
 
 
 def refused(folder: Path, url: str | None, *arguments: str, **settings: str) -> str:
@@ -150,65 +150,67 @@ def holders(url: str) -> int:
 class TestCommandsBesideServers:
     """One PostgreSQL database and several data folders, as on several hosts."""
 
-    def test_from_another_folder(self, tmp_path: Path, migrated: str) -> None:
+    def test_from_another_folder(self, tmp_path: Path, postgres_url: str) -> None:
         """Catches a command kept out by a lock in its own folder alone: budgets forfeited under a running server, files
         under two keys. After a restart of the database, which no server ends with, it is kept out again; a server may
         be started beside another; and when all have ended, by force too, the command may go on.
         """
         key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
-        with launching(tmp_path / "one", migrated) as launcher:
+        with launching(tmp_path / "one", postgres_url) as launcher:
             first, second = launcher.start(workers=2), launcher.start()
             for server in (first, second):
                 server.wait_until_ready()
-            eventually(lambda: holders(migrated) == 4)  # a supervisor, its workers, and the other server
+            eventually(lambda: holders(postgres_url) == 4)  # a supervisor, its workers, and the other server
             for command in (["forfeit", "--yes"], ["vault", "rotate"], ["restore", str(tmp_path)]):
-                assert "already serves the database" in refused(tmp_path / "two", migrated, *command, vault_key=key)
-            cut(migrated)
-            eventually(lambda: holders(migrated) == 4)
+                assert "already serves the database" in refused(tmp_path / "two", postgres_url, *command, vault_key=key)
+            cut(postgres_url)
+            eventually(lambda: holders(postgres_url) == 4)
             assert first.alive()
             assert second.alive()
-            assert "already serves the database" in refused(tmp_path / "two", migrated, "forfeit", "--yes")
+            assert "already serves the database" in refused(tmp_path / "two", postgres_url, "forfeit", "--yes")
             second.kill()
             os.kill(first.pid, signal.SIGTERM)
             assert first.wait_until_ended()
             assert "held again" in launcher.logs()
             assert "Traceback" not in launcher.logs()
-        done = curator(tmp_path / "two", migrated, "forfeit", "--yes")
+        done = curator(tmp_path / "two", postgres_url, "forfeit", "--yes")
         assert done.returncode == 0, done.stderr
-        eventually(lambda: holders(migrated) == 0)
+        eventually(lambda: holders(postgres_url) == 0)
 
-    def test_a_server_beside_a_command(self, tmp_path: Path, migrated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_server_beside_a_command(
+        self, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Catches a server that starts under a command, or waits for its end; a running one that ends because a command
         got in while its own lock was lost, or never takes it again; and a command that lost its lock and says nothing.
         """
         monkeypatch.setattr(database, "_WATCH_SECONDS", 0.2)
         for folder in ("one", "two", "three"):
             (tmp_path / folder).mkdir()
-        settings = Settings(data_dir=tmp_path / "two", database_url=migrated)
+        settings = Settings(data_dir=tmp_path / "two", database_url=postgres_url)
         with preconditions.standing_still(settings):
             started = time.monotonic()
-            said = refused(tmp_path / "one", migrated)
+            said = refused(tmp_path / "one", postgres_url)
             assert "already serves the database of CURATOR_DATABASE_URL alone, such as a change of keys" in said
-            assert time.monotonic() - started < 20
+            assert time.monotonic() - started < patience(20)
         with pytest.raises(StartRefused, match="it is done, but"), preconditions.standing_still(settings):
-            cut(migrated)
-        server, command = (DataDirLock(tmp_path / folder, None, migrated) for folder in ("one", "three"))
+            cut(postgres_url)
+        server, command = (DataDirLock(tmp_path / folder, None, postgres_url) for folder in ("one", "three"))
         looks, held = threading.Event(), database._ServerLock.held
         monkeypatch.setattr(database._ServerLock, "held", lambda lock: looks.wait(30) and held(lock))
         with capture_logs() as logs:
             server.acquire(shared=True)
-            cut(migrated)
+            cut(postgres_url)
             command.acquire()  # before the server has looked
             looks.set()
             eventually(lambda: [each for each in logs if each["log_level"] == "error"])
             command.release()
-            eventually(lambda: holders(migrated) == 1)
+            eventually(lambda: holders(postgres_url) == 1)
             eventually(lambda: len(logs) == 3)  # it is told after it has happened
         assert [each["log_level"] for each in logs] == ["warning", "error", "warning"]
         with pytest.raises(StartRefused, match="stop it first"), preconditions.standing_still(settings):
             pass
         server.release()
-        eventually(lambda: holders(migrated) == 0)
+        eventually(lambda: holders(postgres_url) == 0)
 
 
 @pytest.mark.postgres
@@ -216,9 +218,6 @@ def test_a_data_folder_of_its_own(tmp_path: Path, postgres_url: str) -> None:
     """A second server on one PostgreSQL database, beside an empty data folder. Catches one that says no more than that
     something is wrong: what is missing, and that the folder must be shared, is in the log at the start and at /readyz.
     """
-    _, writing = make_engines(postgres_url)
-    migrate(writing)
-    writing.dispose()
     with launching(tmp_path / "one", postgres_url) as launcher:
         Caller(launcher.start().wait_until_ready().url).register("people", COUNTS)
     with launching(tmp_path / "two", postgres_url) as launcher:

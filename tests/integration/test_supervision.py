@@ -14,22 +14,18 @@ import psutil
 import pytest
 
 from app.settings import Settings
-from app.storage.database import make_engines
-from app.storage.migrate import migrate
-from tests.databases import fresh_database
 from tests.integration.servers import Caller, Server, launching
 from tests.integration.test_workers import COUNTS, opened
 from tests.integration.world import distinct_queries
+from tests.kit.databases import migrated_database
+from tests.kit.patience import patience
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Server]:
-    with fresh_database(postgres_server) as url:
-        _, writing = make_engines(url)
-        migrate(writing)
-        writing.dispose()
+    with migrated_database(postgres_server) as url:
         with launching(tmp_path_factory.mktemp("supervised") / "data", url) as launcher:
             yield launcher.start(workers=2).wait_until_ready()
             logs = launcher.logs()
@@ -51,7 +47,7 @@ def works(child: psutil.Process) -> bool:
 
 
 def within(seconds: float, holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -80,7 +76,7 @@ def test_a_silent_worker_hides_nobody(server: Server) -> None:
         started = time.monotonic()
         doomed.kill()
         within(5, lambda: len({worker.pid for worker in workers(server)} - {doomed.pid}) == 2)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < patience(5)
         assert busy.is_running()
     finally:
         busy.resume()

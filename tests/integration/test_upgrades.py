@@ -13,12 +13,12 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, MetaData, select, text
 
-from app.audit.notes import Witness
 from app.bootstrap import maintenance, preconditions
 from app.storage import migrate as migrations
 from app.storage.database import make_engines
 from app.storage.migrate import NewerDatabase, migrate, pending
 from app.storage.tables import metadata
+from curator_client.proofs.notes import Witness
 from tests.integration.servers import curator
 from tests.integration.world import (
     ADMIN,
@@ -33,6 +33,7 @@ from tests.integration.world import (
     sessions_of,
     wait,
 )
+from tests.kit.databases import migrate_all
 
 GRAPH = {
     "kind": "graph",
@@ -61,6 +62,8 @@ def make(tmp_path: Path) -> Iterator[Callable[[str | None], World]]:
     made: list[World] = []
 
     def start(url: str | None) -> World:
+        if url is not None:
+            migrate_all(url)
         made.append(make_world(tmp_path / "data", url))
         return made[-1]
 
@@ -103,7 +106,7 @@ def live(world: World) -> Asked:
     edges, elements = "\n".join(["0,1", "1,2", "2,3", "3,4"]), "\n".join(["element,count", "the,50", "a,30"])
     world.register_file({**GRAPH, "name": "graph"}, "edges.csv", edges.encode())
     world.register_file({**WORDS, "name": "words"}, "words.csv", elements.encode())
-    services.datasets.grant(ADMIN, "table", "ann", 0.9)
+    services.grants.grant(ADMIN, "table", "ann", 0.9)
 
     first = world.open(ann, "table")
     dense = {"type": "dense", "weights": np.linspace(-1, 1, SHAPE[0] * SHAPE[1]).reshape(SHAPE).tolist()}
@@ -130,11 +133,11 @@ def live(world: World) -> Asked:
     smw = {"construction": "smw", "sparsity": 2}
     ask(world.open(ann, "words", mechanism=smw), {"type": "elements", "weights": {"the": 1.0}})
     workload = {"dataset": "unknown-mass", "workload": {"marginals": 1}, "method": "gaussian", "epsilon": 0.1}
-    released = services.releases.open(ann, services.releases.prepare(ann, workload, None), None)
+    released = services.opener.open(ann, services.opener.prepare_release(ann, workload, None), None)
     services.jobs.wake()
     eventually(lambda: services.releases.standing(ann, json.loads(released)["id"]).ended)
     world.open(ann, "gone")
-    services.datasets.retire(ADMIN, "gone")
+    services.retirement.retire(ADMIN, "gone")
     exact = world.open(ann, "left", calibration="exact", epsilon=1.0)
     wait(world.submit(ann, exact, query(0)))
     world.close(ann, exact)

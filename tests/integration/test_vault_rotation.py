@@ -41,7 +41,7 @@ def prepared(folder: Path, url: str | None, key: bytes | None) -> World:
     for name in NAMES:
         world.register(name, counts_of(name))
     world.register("gone")
-    world.built.services.datasets.retire(ADMIN, "gone")
+    world.built.services.retirement.retire(ADMIN, "gone")
     world.stop()
     return world
 
@@ -178,7 +178,7 @@ def rotating(old: bytes | None, *, planted: bool = False) -> Killing:
     settings = {"CURATOR_VAULT_KEY": base64_of(NEW)}
     if old is not None:
         settings["CURATOR_VAULT_OLD_KEY"] = base64_of(old)
-    steps = ("fsync", "rename", "unlink")
+    steps = ("fsync", "replace", "unlink")
     return Killing("maintenance.rotate_vault()", steps, HASTY, planted=planted, settings=settings)
 
 

@@ -20,11 +20,10 @@ import numpy as np
 import psutil
 import pytest
 
-from app.storage.database import make_engines
-from app.storage.migrate import migrate
-from tests.databases import fresh_database
 from tests.integration.servers import Caller, Launcher, Server, curator, launching
 from tests.integration.world import SHAPE, distinct_queries, eventually, query
+from tests.kit.databases import empty_database, migrated_database
+from tests.kit.patience import patience
 
 COUNTS = np.random.default_rng(11).integers(0, 200_000, SHAPE)
 
@@ -63,16 +62,13 @@ class Cluster:
 @pytest.fixture(scope="module")
 def database_url(postgres_server: str) -> Iterator[str]:
     """An empty database for the whole module."""
-    with fresh_database(postgres_server) as url:
+    with migrated_database(postgres_server) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, database_url: str) -> Iterator[Cluster]:
     """Both servers make their first start on an empty database in the same moment."""
-    _, writing = make_engines(database_url)
-    migrate(writing)
-    writing.dispose()
     with launching(tmp_path_factory.mktemp("cluster") / "data", database_url) as launcher:
         servers = [launcher.start(), launcher.start(workers=2)]
         for server in servers:
@@ -376,13 +372,14 @@ class TestOneDatabase:
 
 @pytest.mark.postgres
 class TestPostgresStarts:
-    def test_unmigrated_it_is_refused(self, tmp_path: Path, postgres_url: str) -> None:
+    def test_unmigrated_it_is_refused(self, tmp_path: Path, postgres_server: str) -> None:
         """Catches a server that migrates, or fails on its first request, on a database that operators migrate."""
-        done = curator(tmp_path, postgres_url, "serve", "--port", "0")
-        assert done.returncode == 1
-        assert "curator migrate" in done.stderr
-        assert "Traceback" not in done.stderr
-        assert curator(tmp_path, postgres_url, "migrate").returncode == 0
+        with empty_database(postgres_server) as url:
+            done = curator(tmp_path, url, "serve", "--port", "0")
+            assert done.returncode == 1
+            assert "curator migrate" in done.stderr
+            assert "Traceback" not in done.stderr
+            assert curator(tmp_path, url, "migrate").returncode == 0
 
     def test_workers_end_with_their_supervisor(self, cluster: Cluster) -> None:
         """Catches orphans after a kill -9 of the supervisor alone: they would hold the port, so that it could not
@@ -391,7 +388,7 @@ class TestPostgresStarts:
         server = cluster.launcher.start(workers=2).wait_until_ready()
         workers = psutil.Process(server.pid).children(recursive=True)
         os.kill(server.pid, signal.SIGKILL)
-        _, left = psutil.wait_procs(workers, timeout=30)
+        _, left = psutil.wait_procs(workers, timeout=patience(30))
         assert left == []
 
     def test_it_drains_with_all_its_workers(self, cluster: Cluster) -> None:

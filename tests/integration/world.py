@@ -26,17 +26,17 @@ from app.audit.replay import replay
 from app.bootstrap import serving, wiring
 from app.curator.dataset import PublicDataset
 from app.http.json_bodies import fingerprint
-from app.http.protocol import HttpProtocol
 from app.privacy.ledger import Amounts
+from app.server.protocol import HttpProtocol
 from app.services.answering.tickets import Ticket
+from app.services.idempotency import IdempotencyKey
 from app.services.principals import Principal
 from app.services.services import Services
-from app.services.sessions import IdempotencyKey
 from app.settings import Settings
-from app.storage.database import make_engines
-from app.storage.migrate import migrate
 from app.storage.readers import Readers
 from app.storage.store import SqlStore, SqlTransaction
+from tests.kit.databases import place_migrated
+from tests.kit.patience import patience
 from tests.told_noise import Noise
 
 #: More than any list here holds.
@@ -61,8 +61,8 @@ HIT = 10_000
 
 def open_session(services: Services, who: Principal, asked: Any, key: IdempotencyKey | None) -> bytes:
     """As a request does."""
-    prepared = services.sessions.prepare(who, asked, key)
-    return prepared if isinstance(prepared, bytes) else services.sessions.open(who, prepared, key)
+    prepared = services.opener.prepare(who, asked, key)
+    return prepared if isinstance(prepared, bytes) else services.opener.open(who, prepared, key)
 
 
 class Lost(OperationalError):
@@ -76,7 +76,7 @@ class FaultyTransaction(SqlTransaction):
     """A transaction whose commit obeys its store's faults, if it adds or moves a session or adds a data set."""
 
     def __init__(self, inner: SqlTransaction, store: FaultyStore) -> None:
-        super().__init__(inner._connection)
+        super().__init__(inner.connection)
         self._store = store
         self._moves = False
 
@@ -116,7 +116,7 @@ class FaultyTransaction(SqlTransaction):
                 self._store.committed()
                 raise Lost
             case "cut":
-                self._store.cut(self._connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
+                self._store.cut(self.connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
                 super().commit()
         return None
 
@@ -194,7 +194,7 @@ class World:
         path = self.folder / "upload"
         path.write_bytes(content)
         try:
-            done: dict[str, Any] = self.built.services.datasets.register(ADMIN, spec, filename, path)
+            done: dict[str, Any] = self.built.services.registration.register(ADMIN, spec, filename, path)
         finally:
             path.unlink()
         return done
@@ -272,7 +272,7 @@ def sessions_of(services: Services, who: Principal) -> list[dict[str, Any]]:
 
 def transcript_of(services: Services, id: str) -> list[bytes]:
     """A session's transcript, line by line."""
-    return list(services.sessions.transcript(AUDITOR, id))
+    return list(services.transcripts.lines(AUDITOR, id))
 
 
 @dataclass
@@ -433,7 +433,8 @@ def wait(ticket: Ticket, seconds: float = 30.0) -> dict[str, Any]:
 
     It is made of short waits: while the machine stands still, this process and its lanes with it, one of them goes by.
     """
-    assert any(ticket.waiter.wait(0.05) for _ in range(round(20 * seconds))), "the lane did not come to an end"
+    waits = round(20 * patience(seconds))
+    assert any(ticket.waiter.wait(0.05) for _ in range(waits)), "the lane did not come to an end"
     if ticket.error is not None:
         raise ticket.error
     assert ticket.reply is not None
@@ -444,16 +445,15 @@ def wait(ticket: Ticket, seconds: float = 30.0) -> dict[str, Any]:
 def make_world(
     folder: Path, url: str | None = None, noise: Any = None, readers: Readers | None = None, **settings: Any
 ) -> World:
-    """A service over a data folder and a database of its own, migrated and started.
+    """A service over a data folder and a migrated database, started.
 
     Uploads are read in processes of their own, where nothing that a test replaces is replaced: such a test gives the
     readers of this process.
     """
     made = Settings(data_dir=folder, database_url=url, admin_key=ADMIN_KEY, log_level="error", **settings)
-    if url is not None:
-        _, writing = make_engines(made.sqlalchemy_url)
-        migrate(writing)
-        writing.dispose()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if made.embedded_database is not None:
+        place_migrated(made.embedded_database)
     serving.prepare(made)
     noise = Noise() if noise is None else noise
     with pytest.MonkeyPatch.context() as patch:
@@ -503,7 +503,7 @@ def served(world: World) -> Iterator[int]:
 
 def eventually(holds: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What ``holds`` gives once that is true."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while True:
         found = holds()
         if found:

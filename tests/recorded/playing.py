@@ -18,7 +18,7 @@ import pytest
 from app.audit.replay import replay
 from app.bootstrap import wiring
 from app.releases.finishing import finish
-from app.services import datasets, sessions
+from app.services import dummy_datasets, registration, session_opening
 from app.storage import readers
 from tests.integration.world import ADMIN_KEY, ENTRIES, eventually, make_world, served
 from tests.recorded import scenes
@@ -77,8 +77,10 @@ def _no() -> None:
 def _told() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "utc_now", lambda: NOW)
-        patch.setattr(sessions, "secrets", _Names())
-        patch.setattr(datasets, "secrets", _Names())
+        patch.setattr(session_opening, "secrets", _Names())
+        names = _Names()
+        patch.setattr(registration, "secrets", names)
+        patch.setattr(dummy_datasets, "secrets", names)
         patch.setattr(wiring, "ProcessFinisher", lambda *_: SimpleNamespace(finish=finish, cancel=_no, stop=_no))
         patch.setattr(wiring.SqlLog, "covering", lambda *_: 10**6)  # it tells how far the log is
         yield

@@ -32,11 +32,11 @@ from app.declarations.errors import InvalidRequest
 from app.http import problems
 from app.http.json_bodies import fingerprint
 from app.releases.finishing import Job, Outcome, Progress, WorkerDied, finish
-from app.services import measuring, release_ends, release_jobs
+from app.services import measuring, release_ends, release_jobs, release_measuring
 from app.services.answering import group
 from app.services.errors import BudgetExhausted, Conflict, NotFound, Unavailable
+from app.services.idempotency import IdempotencyKey
 from app.services.release_jobs import ReleaseJobs
-from app.services.sessions import IdempotencyKey
 from app.services.upkeep import forfeit
 from app.spaces.errors import InvalidQuery
 from tests.integration.fetched import fetched
@@ -415,11 +415,11 @@ class Books(RuleBasedStateMachine):
     def ask_for_a_release(self, dataset: str, method: str, epsilon: float, share: bool) -> None:
         asked = {"dataset": dataset, "method": method, "workload": {"marginals": 1}, "epsilon": epsilon, "share": share}
         key = IdempotencyKey("ann", "/v1/releases", self.key(), fingerprint(asked))
-        releases, replies = self.world.built.services.releases, []
+        opener, replies = self.world.built.services.opener, []
         for _ in range(2):
             try:
-                prepared = releases.prepare(self.ann, asked, key)
-                replies.append(prepared if isinstance(prepared, bytes) else releases.open(self.ann, prepared, key))
+                prepared = opener.prepare_release(self.ann, asked, key)
+                replies.append(prepared if isinstance(prepared, bytes) else opener.open(self.ann, prepared, key))
             except (BudgetExhausted, PlanInfeasible):
                 assert replies == []
                 return
@@ -444,8 +444,8 @@ class Books(RuleBasedStateMachine):
         def fail(*_: Any) -> Any:
             raise MemoryError
 
-        places = {"looks": (release_jobs, "pin_all"), "counts": (measuring, "exact_values")}
-        places["records"] = release_jobs, "_entries"
+        places = {"looks": (release_measuring, "pin_all"), "counts": (measuring, "exact_values")}
+        places["records"] = release_jobs, "record"
         with pytest.MonkeyPatch.context() as patch:
             if breaks in places:
                 patch.setattr(*places[breaks], fail)
@@ -629,7 +629,7 @@ class Books(RuleBasedStateMachine):
     def retire(self, dataset: str, rare: int) -> None:
         if rare or dataset in self.retired:
             return
-        self.world.built.services.datasets.retire(ADMIN, dataset)
+        self.world.built.services.retirement.retire(ADMIN, dataset)
         self.retired.add(dataset)
         for session in self.sessions:
             session.closed |= session.dataset == dataset
@@ -639,7 +639,7 @@ class Books(RuleBasedStateMachine):
         """What is stored is taken for an old copy: nobody knows what was released since, so all of it counts."""
         if rare or self.lost:
             return
-        forfeit(self.world.store, utc_now)
+        forfeit(self.world.store, utc_now, problems.document)
         self.rebuild()
         self.lost, self.retired = True, {*self.names}
         for session in self.sessions:

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from app.bootstrap.noise import SystemNoise
+from app.spaces.counts import ExactCounts
 from app.spaces.queries.blocks import CompiledBlocks
-from app.spaces.tensor import IntArray, PrivateTensor
+from app.spaces.tensor import IntArray
 from tests.integration.world import World, make_world
 from tests.statistical.audit import proven_delta
 
@@ -60,7 +61,7 @@ def test_edges_counted_at_both_ends_are_found(tmp_path: Path, monkeypatch: pytes
     """The audit finds an edge of an undirected graph that counts twice within its group."""
     exact = CompiledBlocks.exact
 
-    def twice(self: CompiledBlocks, data: PrivateTensor) -> IntArray:
+    def twice(self: CompiledBlocks, data: ExactCounts) -> IntArray:
         return 2 * exact(self, data)
 
     monkeypatch.setattr(CompiledBlocks, "exact", twice)

@@ -22,8 +22,8 @@ from app.policies.statistics import Statistics
 from app.policies.table import Bought, Policy, Wanted
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local, Product, Question
-from benchmarks.coverage_data import graph
-from benchmarks.coverage_played import Drawn, Played, Setting
+from benchmarks.research.coverage_data import graph
+from benchmarks.research.coverage_played import Drawn, Played, Setting
 from tests.unit.policies.asking import Asking
 from tests.unit.policies.test_table_policy import Session, drawn, funds
 

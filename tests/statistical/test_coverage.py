@@ -1,4 +1,4 @@
-"""How often intervals hold, in the smallest cells of the table that `python -m benchmarks.coverage` makes.
+"""How often intervals hold, in the smallest cells of the table that `python -m benchmarks.research.coverage` makes.
 
 Sessions and releases of the service's own plans, with seeded noise of exactly the stated law. A cell fails where
 intervals hold less often than they say by more than chance, over all cells that are looked at here together, and where
@@ -14,8 +14,8 @@ from collections.abc import Collection
 
 import pytest
 
-from benchmarks.coverage import Part, play
-from benchmarks.coverage_judge import Cell, judged
+from benchmarks.research.coverage import Part, play
+from benchmarks.research.coverage_judge import Cell, judged
 
 pytestmark = pytest.mark.statistical
 

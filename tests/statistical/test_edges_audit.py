@@ -33,7 +33,7 @@ from app.privacy.errors import InsufficientBudget
 from app.privacy.flips import Flips
 from app.privacy.ledger import Account, Amounts, Share
 from app.services.measuring import measured_all
-from app.spaces.tensor import DenseTensor
+from app.spaces.dense import CountsTensor
 from tests.statistical.audit import proven_delta
 
 pytestmark = pytest.mark.statistical
@@ -47,9 +47,9 @@ TOGETHER, TIMES = 50, 160
 LEAST = Decimal("0.01")
 
 
-def graph(*, edge: bool) -> DenseTensor:
+def graph(*, edge: bool) -> CountsTensor:
     """Nodes 0 and 1 are joined, or are not; 1 and 2 are."""
-    return DenseTensor(np.array([[0, edge, 0], [edge, 0, 1], [0, 1, 0]], np.int8))
+    return CountsTensor(np.array([[0, edge, 0], [edge, 0, 1], [0, 1, 0]], np.int8))
 
 
 def charged(cost: Amounts) -> Amounts:
@@ -111,7 +111,7 @@ def delta_beside(due: list[Purchase[Strategy]], noise: SystemNoise) -> float:
     """
     ends, counts = np.arange(TOGETHER) * 3, []
     for edge in (True, False):
-        data, seen = DenseTensor(np.kron(np.eye(TOGETHER, dtype=np.int8), graph(edge=edge).array)), np.zeros(4, int)
+        data, seen = CountsTensor(np.kron(np.eye(TOGETHER, dtype=np.int8), graph(edge=edge).array)), np.zeros(4, int)
         for _ in range(TIMES):
             bits, sums = (made.measurement for made in measured_all(noise, None, data, due))
             assert isinstance(bits.strategy, Edges)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from app.releases.candidates import Candidates
 from app.releases.factorization import Paying
 from app.releases.rounds import Hypothesis, Rounds, terms
 from app.releases.workloads import Sums
-from app.services.release_rounds import play
+from app.services.release_measuring import play
 from app.spaces.factory import space_of
 from app.spaces.questions import Product
 from app.spaces.records import RecordsTensor
@@ -87,7 +88,7 @@ def seen(more: int, rounds: Rounds, noise: SystemNoise) -> Seen:
     data = RecordsTensor([a, b], SIZES)
     hypothesis = Frozen(MultiplicativeWeights(SPACE, PublicFacts(100.0), "projection", 1.0))
     first, left = 0, []
-    for measured in play(rounds, hypothesis, None, data, noise, lambda part: None):
+    for measured in play(partial(rounds.play, hypothesis, lambda part: None), None, data, noise):
         marginal = measured.table.strategy.plain
         truth = np.array([60 + more, 40]) if marginal.attributes == (0,) else np.array([39 + more, 61])
         first += marginal.attributes == (0,)

@@ -8,6 +8,7 @@ more. Wrong alarms have a probability below 1e-6 a test.
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,8 +22,8 @@ from app.declarations.spec import parse_spec
 from app.measurements.record import Measurement
 from app.measurements.strategies.products import Products
 from app.releases.power import LowRank
-from app.services.release_rounds import play_power
-from app.spaces.tensor import DenseTensor
+from app.services.release_measuring import play
+from app.spaces.dense import CountsTensor
 from tests.statistical.audit import proven_delta
 
 pytestmark = pytest.mark.statistical
@@ -34,9 +35,9 @@ STORIES = 600
 THRESHOLDS = np.linspace(-2, 4, 7)
 
 
-def graph(*, edge: bool) -> DenseTensor:
+def graph(*, edge: bool) -> CountsTensor:
     """Nodes 0 and 1 are joined, or are not; 1 and 2 are."""
-    return DenseTensor(np.array([[0, edge, 0], [edge, 0, 1], [0, 1, 0]], np.int8))
+    return CountsTensor(np.array([[0, edge, 0], [edge, 0, 1], [0, 1, 0]], np.int8))
 
 
 WITH, WITHOUT = graph(edge=True), graph(edge=False)
@@ -57,7 +58,8 @@ def proven() -> float:
     for data in (WITH, WITHOUT):
         evidence = np.zeros(STORIES)
         for story in range(STORIES):
-            made = play_power(plan.power, LowRank(plan.power.edges), None, data, noise, lambda part: None)
+            hypothesis = LowRank(plan.power.edges)
+            made = play(partial(plan.power.play, hypothesis, lambda part: None), None, data, noise)
             evidence[story] = sum(likelihood(each.measurement) for each in made)  # type: ignore[arg-type]
         counts.append([int((evidence > threshold).sum()) for threshold in THRESHOLDS])
     return proven_delta(EPSILON, zip(*counts, strict=True), STORIES, STORIES)  # type: ignore[arg-type]

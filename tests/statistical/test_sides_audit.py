@@ -31,7 +31,7 @@ from app.measurements.pricing import Adjacency
 from app.measurements.strategies.edges import Edges
 from app.privacy.ledger import Account
 from app.services.measuring import measured_all
-from app.spaces.tensor import DenseTensor
+from app.spaces.dense import CountsTensor
 from app.storage import readers
 from app.storage.private_data import CsrData, DenseData
 from app.storage.readers import edges, read_private
@@ -117,7 +117,7 @@ def released(_: Path, first: np.ndarray, second: np.ndarray) -> float:
     for graph in (first, second):
         seen = np.zeros(2 * MOST + 1, int)
         for _ in range(STORIES):
-            (made,) = measured_all(noise, None, DenseTensor(graph.astype(np.int8)), [plan.buy])
+            (made,) = measured_all(noise, None, CountsTensor(graph.astype(np.int8)), [plan.buy])
             assert isinstance(made.measurement.strategy, Edges)
             seen[int(made.measurement.units.astype(int) @ telling) + MOST] += 1
         counts.append(seen)

@@ -25,8 +25,8 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.measurements.strategies.tables import Moment, TableStrategy
+from app.spaces.counts import ExactCounts
 from app.spaces.space import Space
-from app.spaces.tensor import PrivateTensor
 from tests.integration.world import AUDITOR, World, make_world, transcript_of
 from tests.statistical.audit import proven_delta
 from tests.statistical.test_direct_audit import Scaled, alarms
@@ -246,7 +246,7 @@ def test_a_record_that_is_not_moved_to_the_bound_is_found(tmp_path: Path, monkey
     are shown. The one beyond the bound adds all that it is."""
     proper = TableStrategy.exact
 
-    def as_they_stand(strategy: TableStrategy, space: Space, data: PrivateTensor) -> np.ndarray:
+    def as_they_stand(strategy: TableStrategy, space: Space, data: ExactCounts) -> np.ndarray:
         found, start = proper(strategy, space, data), 0
         for part in strategy.parts:
             if part.moment is not None and int(data.marginal(())) > 300:

@@ -100,7 +100,7 @@ def test_limits_and_lists_are_the_programs(text: str) -> None:
 
 def _validator() -> Any:
     """Of what the document of the interface says of a declaration, by a library of its own."""
-    document = {"components": {"schemas": openapi.extra_schemas()}, "$ref": "#/components/schemas/Declaration"}
+    document = {"components": {"schemas": openapi.declaration_schemas()}, "$ref": "#/components/schemas/Declaration"}
     return jsonschema_rs.validator_for(document)
 
 

@@ -15,7 +15,7 @@ from app.settings import settings_table
 from benchmarks.document import filled
 
 #: What a document calls by its path from the root, as a Python module, or by a link.
-_PATH = re.compile(r"(?<![\w/.-])((?:app|benchmarks|deploy|docs|migrations|tests)/[\w./*-]*[\w*])")
+_PATH = re.compile(r"(?<![\w/.-])((?:app|benchmarks|clients|deploy|docs|migrations|tests)/[\w./*-]*[\w*])")
 _MODULE = re.compile(r"(?<![\w/.-])((?:app|benchmarks|tests)(?:\.[a-z_]+)+)")
 _LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
 #: A file that is called by its name alone.
@@ -36,14 +36,15 @@ def missing(root: Path, document: Path) -> Iterator[str]:
         if not (document.parent / link).exists():
             yield link
     for name in _NAME.findall(text):
-        if not any(next((root / folder).rglob(name), None) for folder in ("app", "benchmarks", "tests")):
+        if not any(next((root / folder).rglob(name), None) for folder in ("app", "benchmarks", "clients", "tests")):
             yield name
 
 
 class TestPaths:
     def test_everything_named_is_there(self, root: Path) -> None:
         """Catches a file, folder or module that was moved or renamed while a document sends readers where it was."""
-        documents = [*(root / "docs").rglob("*.md"), *(root / f"{name}.md" for name in ("README", "CONTRIBUTING"))]
+        others = (root / f"{name}.md" for name in ("README", "CONTRIBUTING", "benchmarks/README"))
+        documents = [*(root / "docs").rglob("*.md"), *others]
         assert len(documents) > 20
         wrong = {str(path.relative_to(root)): found for path in documents if (found := [*missing(root, path)])}
         assert wrong == {}
@@ -63,6 +64,14 @@ class TestPaths:
             "nowhere.md",
             "doors.py",
         ]
+
+
+def test_every_benchmark_is_in_the_list(root: Path) -> None:
+    """Catches a module of which a newcomer does not read what it measures, and one that is gone."""
+    folder = root / "benchmarks"
+    modules = {path.stem for path in folder.rglob("*.py")} - {"__init__"}
+    listed = re.findall(r"`([a-z_]+)(?: COMMIT)?`", (folder / "README.md").read_text())
+    assert sorted(set(listed) - {"service", "research"}) == sorted(modules)
 
 
 class TestOperations:

@@ -21,7 +21,7 @@ from app.cli.options import AsJson, DatasetName, ExistingFile
 from app.cli.rendering import err, out, print_json, show_books, show_verdict
 
 if TYPE_CHECKING:
-    from app.audit.notes import Checkpoint
+    from curator_client.proofs.notes import Checkpoint
 
 
 @audits.command("replay")
@@ -73,7 +73,7 @@ def audit_replay(
             raise typer.BadParameter("of one transcript, not of a folder", param_hint="--head, --entries")
         _replay_folder(place, limit, as_json=as_json)
         return
-    from app.audit.replay import replay_file
+    from app.verifying.transcript import replay_file
 
     if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head := head.strip().lower()):
         raise typer.BadParameter("a hash has 64 hexadecimal digits", param_hint="--head")
@@ -323,9 +323,9 @@ def audit_report(
     Exit code 1 when something does not follow, 3 when the folder's lines are not those that were signed, or two
     histories were; the report is made all the same, and says so at the top.
     """
-    from app.audit.report_html import page
     from app.client.errors import NotVerified
     from app.client.log_report import report_of
+    from app.report.page import page
 
     if html is None and as_json is None:
         raise typer.BadParameter("say where to write: --html FILE, --json FILE, or both", param_hint="--html")

@@ -73,7 +73,7 @@ class DirectMeasurement(PlannedMechanism[Released]):
                 "session",
                 max_updates=self._plan.max_updates,
             )
-        return Measure(self._noise, self._plan.price, bound, target)
+        return Measure(self._noise, self._price, bound, target)
 
     def apply(self, state: Released, query: Query, due: Due, units: Units | None) -> Answer:
         """The released values, with the interval of noise that nobody has chosen the question by."""

@@ -89,7 +89,7 @@ class OnlineQueryResponse(PlannedMechanism[Learnt], Hypothetical[Learnt]):
                 updates_used=state.updates,
             )
         plan = self._plan
-        return Test(self.own(state, query), plan.threshold_units, plan.race, self._noise, plan.price, bound)
+        return Test(self.own(state, query), plan.threshold_units, plan.race, self._noise, self._price, bound)
 
     def apply(self, state: Learnt, query: Query, due: Due, units: Units | None) -> Answer:
         """Give the released value, or else the hypothesis' own."""

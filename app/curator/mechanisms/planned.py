@@ -28,7 +28,7 @@ class PlannedMechanism(AnsweringMechanism[S], Dumping[S]):
         plan = opening.plan
         assert isinstance(plan, Plan)
         self._plan, self._prior = plan, opening.prior
-        self._noise = RoundNoise(plan.noise, plan.noise_scale_units)
+        self._noise, self._price = RoundNoise(plan.noise, plan.noise_scale_units), plan.price
 
     def admit(self, query: Query) -> None:
         """Refuse what is no sum of counts.

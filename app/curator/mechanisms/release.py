@@ -6,9 +6,37 @@ from collections.abc import Sequence
 
 from app.curator.mechanisms.protocol import Measured, PayingState, Pinning, SessionMechanism
 from app.curator.opening import Opening
+from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
-from app.measurements.record import Purchase
+from app.measurements.record import Measurement, Purchase
 from app.measurements.strategy import Strategy
+from app.releases.finishing import Job
+
+
+def job_of(
+    opening: Opening, known: Sequence[Measurement[Strategy]], made: Sequence[Measurement[Strategy]], seed: int
+) -> Job:
+    """The task to make what is to be made of a release's measurements.
+
+    Args:
+        opening: of the release.
+        known: what was measured of the data set before.
+        made: what was measured for the release.
+        seed: of everything that is drawn at random for it, which is no secret.
+    """
+    dataset, request, plan = opening.dataset, opening.request, opening.plan
+    assert isinstance(plan, WorkloadPlan)
+    return Job(
+        method=request.workload.method,
+        options=request.workload.options.model_dump(exclude_none=True),
+        workload=plan.workload,
+        empty=residuals_of(dataset.space, dataset.records),
+        known=known,
+        made=made,
+        seed=seed,
+        beta=request.beta,
+        construction=plan.construction(dataset, request, made),
+    )
 
 
 class ReleaseMechanism(SessionMechanism[PayingState], Pinning[PayingState]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -22,10 +23,12 @@ from app.measurements.record import Measurement
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategies.products import Products
 from app.measurements.strategy import Strategy
+from app.patience import Progress
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.edge_designs import product_noise
-from app.releases.power import STEPS, WEIGHT_BITS, PowerRounds
+from app.releases.playing import Begin
+from app.releases.power import STEPS, WEIGHT_BITS, PowerRounds, started
 from app.spaces.space import Space
 
 #: The hypothesis has at most so many cells.
@@ -53,6 +56,17 @@ class PowerPlan(WorkloadPlan):
     def admits(self, place: int, release: Measurement[Strategy], price: Amounts) -> bool:
         """Whether a measurement may be the one at this place: of the side that is due, on the terms of the rounds."""
         return isinstance(release.strategy, Products) and self.power.admits(place, release.of(Products), price)
+
+    def rounds(
+        self,
+        dataset: PublicDataset,
+        request: SessionRequest,
+        known: Sequence[Measurement[Strategy]],
+        made: Sequence[Measurement[Strategy]],
+        progress: Progress,
+    ) -> Begin:
+        """All that is measured."""
+        return partial(self.power.play, started(self.power.edges, known), progress)
 
     def measuring_bytes(self, space: Space) -> int:
         """The memory that the rounds take, in bytes."""

@@ -6,26 +6,28 @@ and an audit that computes the plan anew finds whether they are the ones that we
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from app.constructions.base import MarginalConstruction
 from app.constructions.mechanism import Method, ReleaseOptions
 from app.constructions.registry import approximate
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.plan import Offer
-from app.curator.planners.rounds import Iterations, iterations
+from app.curator.planners.rounds import Iterations, construction_of, iterations
 from app.curator.planners.table import TablePlan, gaussian_of, held_bytes, residuals_of
 from app.curator.request import SessionRequest
 from app.curator.workloads import compiled
 from app.declarations.errors import InvalidRequest
-from app.measurements.record import Measurement, Purchase, bought
+from app.measurements.record import Measurement, Purchase, bought, those
 from app.measurements.rows import Rows
 from app.measurements.strategies.tables import MOST_ROW_CELLS, TableStrategy
 from app.measurements.strategy import Strategy
+from app.patience import Progress
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.errors import UnfitWorkload
@@ -33,6 +35,8 @@ from app.releases.expected import Expected, unbiased
 from app.releases.factorization import Factorization, Paying, Questions, for_cells, for_marginals, of_rows
 from app.releases.factorization import Ranges as CellRanges
 from app.releases.fitting import MOST_CELLS as MOST_FITTED
+from app.releases.playing import Begin
+from app.releases.rounds import Hypothesis
 from app.releases.workloads import Cuts, Marginals, Ranges, TableWorkload, Workload
 from app.spaces.partition import Marginal
 from app.spaces.space import Space
@@ -77,6 +81,39 @@ class WorkloadPlan(TablePlan):
         """Whether a measurement may be the one at this place among all, in a round."""
         rounds = None if self.iterations is None else self.iterations.rounds
         return rounds is not None and price == rounds.price and rounds.admits(release.of(TableStrategy))
+
+    def construction(
+        self, dataset: PublicDataset, request: SessionRequest, made: Sequence[Measurement[Strategy]]
+    ) -> MarginalConstruction | None:
+        """The construction that keeps the hypothesis of the rounds, as what was measured before them gives it; None
+        where no construction of a table does.
+        """
+        if self.iterations is None:
+            return None
+        return construction_of(dataset, request, those(made[: len(self.buys)], TableStrategy))
+
+    def rounds(
+        self,
+        dataset: PublicDataset,
+        request: SessionRequest,
+        known: Sequence[Measurement[Strategy]],
+        made: Sequence[Measurement[Strategy]],
+        progress: Progress,
+    ) -> Begin | None:
+        """The rounds behind the purchases of the plan; None where there are none.
+
+        Args:
+            dataset: what was public of the data set before.
+            request: of the release.
+            known: what was measured of the data set before.
+            made: what was bought for the release.
+            progress: told from time to time.
+        """
+        construction = self.construction(dataset, request, made)
+        if self.iterations is None or construction is None:
+            return None
+        hypothesis = Hypothesis(construction, those(known, TableStrategy))
+        return partial(self.iterations.rounds.play, hypothesis, progress)
 
     def measuring_bytes(self, space: Space) -> int:
         """About what measuring takes."""

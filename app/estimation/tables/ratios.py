@@ -12,7 +12,7 @@ number from zero. It bends across its rays alone, so that the distance is never 
 interval of ``sqrt(chi2)`` with two degrees of freedom always holds, and is a quarter wider than one of the normal
 quantile at 95%. What is taken is in between, by how much the surface bends within the noise.
 
-``python -m benchmarks.statistics --intervals`` compares these.
+``python -m benchmarks.research.statistics --intervals`` compares these.
 """
 
 from __future__ import annotations

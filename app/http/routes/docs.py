@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 
@@ -49,20 +49,23 @@ _START = """SwaggerUIBundle({
 _FILES = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
 
 
-def add_routes(app: FastAPI) -> None:
-    """Add the page at ``/docs``, and what it loads."""
+#: The page at ``/docs``, and what it loads.
+router = APIRouter(prefix="/docs", include_in_schema=False)
 
-    @app.get("/docs", include_in_schema=False)
-    async def page(_: Request) -> Response:
-        return Response(_PAGE, headers=_HEADERS, media_type="text/html")
 
-    @app.get("/docs/start.js", include_in_schema=False)
-    async def start(_: Request) -> Response:
-        return Response(_START, headers=_HEADERS, media_type="text/javascript")
+@router.get("")
+async def page() -> Response:
+    return Response(_PAGE, headers=_HEADERS, media_type="text/html")
 
-    @app.get("/docs/{name}", include_in_schema=False)
-    async def file(_: Request, name: str) -> Response:
-        if name not in _FILES:
-            raise HTTPException(404)
-        path = str(resources.files("fastapi_offline") / "static" / name)
-        return FileResponse(path, headers=_HEADERS, media_type=_FILES[name])
+
+@router.get("/start.js")
+async def start() -> Response:
+    return Response(_START, headers=_HEADERS, media_type="text/javascript")
+
+
+@router.get("/{name}")
+async def file(name: str) -> Response:
+    if name not in _FILES:
+        raise HTTPException(404)
+    path = str(resources.files("fastapi_offline") / "static" / name)
+    return FileResponse(path, headers=_HEADERS, media_type=_FILES[name])

@@ -6,71 +6,71 @@ import re
 
 import orjson
 import pyarrow as pa
-from fastapi import FastAPI, Request
-from starlette.concurrency import run_in_threadpool
+from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import Response
 
 from app.declarations.errors import InvalidRequest
-from app.http import headers, paging, schemas
-from app.http.context import Context
+from app.http import headers, schemas
+from app.http.dependencies import Caller, UseCases
 from app.http.marginal_tables import FACTS, arrow_table
-from app.http.openapi import MEASUREMENT, page_parameters, problem_responses
-from app.http.replies import json_reply
+from app.http.openapi import problem_responses
+from app.http.paging import ByNumber
+from app.http.parameters import Route
+from app.http.replies import JsonReply
 from app.services.errors import NotFound
-from app.services.measurements import Released, ReleasedParts
+from app.services.measurements import Released
 
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
-def add_routes(app: FastAPI, context: Context) -> None:
-    """Add these routes."""
-
-    @app.get(
-        "/v1/datasets/{name}/measurements",
-        tags=["measurements"],
-        summary="What was ever measured of a data set, a page at a time",
-        response_model=schemas.MeasurementList,
-        responses=problem_responses(401, 403, 404, 422),
-        openapi_extra=page_parameters(MEASUREMENT),
-    )
-    async def list_measurements(request: Request, name: str) -> Response:
-        actor = await context.authenticator.authenticate(request)
-        asked = paging.parse(request, paging.NUMBER)
-        page = await run_in_threadpool(
-            context.services.measurements.list, actor, name, int(asked.after or 0), asked.limit
-        )
-        return paging.reply(request, asked, page)
-
-    @app.get(
-        "/v1/datasets/{name}/measurements/{id}",
-        tags=["measurements"],
-        summary="A measurement with its values",
-        response_model=schemas.ReleasedMeasurement,
-        responses={200: {"content": {headers.ARROW: {}}}, **problem_responses(401, 403, 404, 422)},
-    )
-    async def get_measurement(request: Request, name: str, id: str) -> Response:
-        actor = await context.authenticator.authenticate(request)
-        if not _ID.fullmatch(id):
-            raise NotFound("there is no such measurement of this data set")
-        found = await run_in_threadpool(context.services.measurements.get, actor, name, id)
-        if headers.accepts_arrow(request):
-            if not isinstance(found, ReleasedParts):
-                return Response(await run_in_threadpool(_of_graph, found), media_type=headers.ARROW)
-            if not found.plain:
-                raise InvalidRequest("a measurement of several parts is no single table: leave the Accept header out")
-            return Response(await run_in_threadpool(_arrow, found), media_type=headers.ARROW)
-        return json_reply(await run_in_threadpool(found.document))
+router = APIRouter(
+    prefix="/v1/datasets/{name}/measurements",
+    tags=["measurements"],
+    route_class=Route,
+    responses=problem_responses(401, 403, 404, 422, 429),
+)
 
 
-def _arrow(found: ReleasedParts) -> bytes:
-    """A measurement as the answer to a marginal is: a row a cell."""
+@router.get(
+    "", summary="What was ever measured of a data set, a page at a time", response_model=schemas.MeasurementList
+)
+def list_measurements(services: UseCases, actor: Caller, name: str, page: ByNumber) -> Response:
+    return page.reply(services.measurements.list(actor, name, page.after, page.limit))
+
+
+@router.get(
+    "/{id}",
+    summary="A measurement with its values",
+    response_model=schemas.ReleasedMeasurement,
+    responses={200: {"content": {headers.ARROW: {}}}},
+)
+def get_measurement(request: Request, services: UseCases, actor: Caller, name: str, id: str) -> Response:
+    if not _ID.fullmatch(id):
+        raise NotFound("there is no such measurement of this data set")
+    found = services.measurements.get(actor, name, id)
+    if headers.accepts_arrow(request):
+        return Response(_arrow(found), media_type=headers.ARROW)
+    return JsonReply(found.document())
+
+
+def _arrow(found: Released) -> bytes:
+    """A measurement of a table as the answer to a marginal is, a row a cell; of others a row a cell or degree, and what
+    else is said as JSON in the metadata.
+
+    Raises:
+        InvalidRequest: when it is of several parts.
+    """
+    if found.space.kind != "table":
+        return _of_graph(found)
     document = found.document()
+    if "parts" in document:
+        raise InvalidRequest("a measurement of several parts is no single table: leave the Accept header out")
     errors = [document["standard_error"]] * len(document["values"])
     return arrow_table(orjson.dumps(document | {"standard_errors": errors, "intervals": None}))
 
 
 def _of_graph(found: Released) -> bytes:
-    """A measurement of a graph or a matrix: a row a cell or degree, and what else is said as JSON in the metadata."""
     facts = found.view | {"standard_error": found.release.variance**0.5}
     table = found.table().replace_schema_metadata({FACTS: orjson.dumps(facts)})
     sink = pa.BufferOutputStream()

@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request
-from starlette.concurrency import run_in_threadpool
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
 from starlette.responses import Response
 
 from app.http import schemas
-from app.http.context import Context
+from app.http.dependencies import KEY, AppContext, caller
 from app.http.metrics import CONTENT_TYPE_LATEST
 from app.http.openapi import problem_responses
-from app.http.replies import json_reply
+from app.http.parameters import Route
+from app.http.replies import JsonReply
 from app.services.errors import Unavailable
 
+router = APIRouter(tags=["operation"], route_class=Route)
 
-def add_routes(app: FastAPI, context: Context) -> None:
-    """Add these routes."""
 
-    @app.get("/healthz", tags=["operation"], summary="Is the process alive?", response_model=schemas.Health)
-    async def healthz(_: Request) -> Response:
-        return json_reply({"status": "ok"})
+@router.get("/healthz", summary="Is the process alive?", response_model=schemas.Health)
+async def healthz() -> Response:
+    return JsonReply({"status": "ok"})
 
-    @app.get(
-        "/readyz",
-        tags=["operation"],
-        summary="Can it work?",
-        response_model=schemas.Health,
-    )
-    async def readyz(_: Request) -> Response:
-        problem = await run_in_threadpool(context.lifecycle.ready)
-        if problem is not None:
-            raise Unavailable(problem)
-        return json_reply({"status": "ready"})
 
-    @app.get(
-        "/metrics",
-        tags=["operation"],
-        summary="Prometheus metrics",
-        response_class=Response,
-        responses={200: {"content": {"text/plain": {}}}, **problem_responses(401, 403)},
-    )
-    async def metrics(request: Request) -> Response:
-        if not context.limits.metrics_open:
-            (await context.authenticator.authenticate(request)).require("admin", "auditor")
-        return Response(context.metrics.exposition(), headers={"content-type": CONTENT_TYPE_LATEST})
+@router.get("/readyz", summary="Can it work?", response_model=schemas.Health)
+def readyz(context: AppContext) -> Response:
+    problem = context.lifecycle.ready()
+    if problem is not None:
+        raise Unavailable(problem)
+    return JsonReply({"status": "ready"})
+
+
+async def _reader(request: Request, context: AppContext, key: Annotated[object, Depends(KEY)]) -> None:
+    """Who may read the metrics: anybody where they are open."""
+    if not context.limits.metrics_open:
+        (await caller(request, context, key)).require("admin", "auditor")
+
+
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}, **problem_responses(401, 403, 429)},
+    dependencies=[Depends(_reader)],
+)
+async def metrics(context: AppContext) -> Response:
+    return Response(context.metrics.exposition(), headers={"content-type": CONTENT_TYPE_LATEST})

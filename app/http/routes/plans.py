@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request
-from starlette.concurrency import run_in_threadpool
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from app.http import problems, schemas
-from app.http.context import Context
-from app.http.openapi import plan_body, problem_responses
-from app.http.replies import json_reply
-from app.http.requests import json_object
+from app.curator.request import SessionRequest
+from app.http import schemas
+from app.http.dependencies import HEAVY, Caller, JsonObject, PlanTurn, UseCases
+from app.http.openapi import problem_responses
+from app.http.parameters import Route
+from app.http.replies import JsonReply
+
+router = APIRouter(tags=["sessions"], route_class=Route, responses=problem_responses(401, 429))
 
 
-def add_routes(app: FastAPI, context: Context) -> None:
-    """Add these routes."""
-
-    @app.post(
-        "/v1/plans",
-        tags=["sessions"],
-        summary="The plan a session would have, those of several mechanisms side by side, or all ways to have a "
-        "workload answered; charges nothing",
-        response_model=schemas.PlanReply | schemas.ComparisonView | schemas.WorkloadPlans,
-        responses=problem_responses(401, 404, 413, 422),
-        openapi_extra={"requestBody": plan_body()},
-    )
-    async def plan(request: Request) -> Response:
-        actor = await context.authenticator.authenticate(request, heavy=True)
-        asked = await json_object(request, context, actor)
-        async with context.plans.turn(request, actor) as work:
-            if "workload" in asked:
-                return json_reply(await run_in_threadpool(context.services.releases.plan, asked, work.check))
-            if "mechanisms" in asked:
-                comparison = await run_in_threadpool(context.services.sessions.compare, asked, work.check)
-                return json_reply(comparison.document(problems.document))
-            return json_reply(await run_in_threadpool(context.services.sessions.plan, asked, work.check))
+@router.post(
+    "/v1/plans",
+    summary="The plan a session would have, those of several mechanisms side by side, or all ways to have a workload "
+    "answered; charges nothing",
+    response_model=schemas.PlanReply | schemas.ComparisonView | schemas.WorkloadPlans,
+    responses=problem_responses(404, 413, 422),
+    dependencies=[HEAVY],
+)
+def plan(
+    services: UseCases,
+    actor: Caller,
+    asked: Annotated[dict[str, Any], Depends(JsonObject(SessionRequest | schemas.ComparisonRequest))],
+    work: PlanTurn,
+) -> Response:
+    if "workload" in asked:
+        made = services.plans.ways
+    elif "mechanisms" in asked:
+        made = services.plans.compare
+    else:
+        made = services.plans.plan
+    return JsonReply(made(asked, work.check))

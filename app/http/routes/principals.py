@@ -2,89 +2,64 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request
-from starlette.concurrency import run_in_threadpool
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from app.declarations.errors import InvalidRequest
-from app.declarations.spec import NAME
-from app.http import paging, schemas
-from app.http.context import Context
-from app.http.openapi import NAMED, page_parameters, problem_responses
-from app.http.replies import json_reply
-from app.http.requests import json_object, optional_json_body
+from app.http import schemas
+from app.http.dependencies import Admin, Caller, JsonModel, UseCases
+from app.http.openapi import problem_responses
+from app.http.paging import ByName
+from app.http.parameters import Route
+from app.http.replies import JsonReply
+
+router = APIRouter(
+    prefix="/v1/principals", tags=["principals"], route_class=Route, responses=problem_responses(401, 403, 429)
+)
 
 
-def add_routes(app: FastAPI, context: Context) -> None:
-    """Add these routes."""
+@router.get(
+    "",
+    summary="All principals, a page at a time",
+    response_model=schemas.Principals,
+    responses=problem_responses(422),
+)
+def list_principals(services: UseCases, actor: Caller, page: ByName) -> Response:
+    return page.reply(services.principals.list(actor, page.after, page.limit))
 
-    @app.get(
-        "/v1/principals",
-        tags=["principals"],
-        summary="All principals, a page at a time",
-        response_model=schemas.Principals,
-        responses=problem_responses(401, 403, 422),
-        openapi_extra=page_parameters(NAMED),
-    )
-    async def list_principals(request: Request) -> Response:
-        actor = await context.authenticator.authenticate(request)
-        asked = paging.parse(request, NAME)
-        return paging.reply(
-            request, asked, await run_in_threadpool(context.services.principals.list, actor, asked.after, asked.limit)
-        )
 
-    @app.post(
-        "/v1/principals",
-        status_code=201,
-        tags=["principals"],
-        summary="Add a principal; its key is shown this once",
-        response_model=schemas.NewPrincipal,
-        responses=problem_responses(401, 403, 409, 413, 422),
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PrincipalRequest"}}},
-            }
-        },
-    )
-    async def add_principal(request: Request) -> Response:
-        actor = await context.authenticator.authenticate(request)
-        actor.require("admin")
-        asked = await json_object(request, context, actor)
-        if set(asked) != {"name", "role"}:
-            raise InvalidRequest("give name and role, and nothing else")
-        return json_reply(
-            await run_in_threadpool(context.services.principals.add, actor, asked["name"], asked["role"]), 201
-        )
+@router.post(
+    "",
+    status_code=201,
+    summary="Add a principal; its key is shown this once",
+    response_model=schemas.NewPrincipal,
+    responses=problem_responses(409, 413, 422),
+)
+def add_principal(
+    services: UseCases,
+    actor: Admin,
+    asked: Annotated[schemas.PrincipalRequest, Depends(JsonModel(schemas.PrincipalRequest))],
+) -> Response:
+    return JsonReply(services.principals.add(actor, asked.name, asked.role), 201)
 
-    @app.post(
-        "/v1/principals/{name}/key",
-        tags=["principals"],
-        summary="Replace a principal's key; the new one is shown this once",
-        response_model=schemas.NewPrincipal,
-        responses=problem_responses(401, 403, 404, 409, 413, 422),
-        openapi_extra={
-            "requestBody": {
-                "required": False,
-                "content": {"application/json": {"schema": {"type": "object", "additionalProperties": False}}},
-            }
-        },
-    )
-    async def rotate_key(request: Request, name: str) -> Response:
-        actor = await context.authenticator.authenticate(request)
-        actor.require("admin")
-        if await optional_json_body(request, context, actor) != {}:
-            raise InvalidRequest("a new key takes no body, or {}")
-        return json_reply(await run_in_threadpool(context.services.principals.rotate, actor, name))
 
-    @app.delete(
-        "/v1/principals/{name}",
-        status_code=204,
-        tags=["principals"],
-        summary="Revoke a principal's key",
-        responses=problem_responses(401, 403, 404, 409),
-    )
-    async def revoke_principal(request: Request, name: str) -> Response:
-        actor = await context.authenticator.authenticate(request)
-        await run_in_threadpool(context.services.principals.revoke, actor, name)
-        return Response(status_code=204)
+@router.post(
+    "/{name}/key",
+    summary="Replace a principal's key; the new one is shown this once",
+    response_model=schemas.NewPrincipal,
+    responses=problem_responses(404, 409, 413, 422),
+)
+def rotate_key(
+    services: UseCases,
+    actor: Admin,
+    name: str,
+    asked: Annotated[schemas.KeyRequest, Depends(JsonModel(schemas.KeyRequest, required=False))],
+) -> Response:
+    return JsonReply(services.principals.rotate(actor, name))
+
+
+@router.delete("/{name}", status_code=204, summary="Revoke a principal's key", responses=problem_responses(404, 409))
+def revoke_principal(services: UseCases, actor: Caller, name: str) -> Response:
+    services.principals.revoke(actor, name)
+    return Response(status_code=204)

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import orjson
 import pyarrow as pa
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Depends, Query
+from pydantic.json_schema import SkipJsonSchema
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 from starlette.responses import Response
 
-from app.http import paging, schemas
+from app.http import schemas
 from app.http.context import Context
-from app.http.exports import complete_reply, open_export
+from app.http.dependencies import HEAVY, AppContext, Asker, Caller, ExportTurn, JsonObject, Keyed, UseCases
+from app.http.exports import NewExport, complete_reply
 from app.http.headers import ARROW, CSV, PARQUET, negotiated
-from app.http.openapi import PART, SESSION, page_parameters, problem_responses
-from app.http.replies import encoded_reply, json_reply
-from app.http.requests import asker_of, idempotency_key, json_object
+from app.http.openapi import problem_responses
+from app.http.paging import BySession
+from app.http.parameters import Route
+from app.http.replies import JsonReply
 from app.http.streams import RECONNECT_MS
-from app.services.dummies import DummyFormat, encoded
+from app.services.dummy_records import DummyFormat, encoded
 from app.services.principals import Principal
-from app.services.sessions import SESSION_ID
+from app.services.release_request import ReleaseRequest
+from app.services.releases import FILES
 
 #: Media types of what came of a release, and the formats that they stand for; the first is sent where any will do.
 FORMATS: dict[str, DummyFormat] = {ARROW: "arrow", CSV: "csv", PARQUET: "parquet"}
@@ -32,110 +38,114 @@ CONVERTED = 8
 LOOK_SECONDS, QUIET_LOOKS = 0.25, 60
 
 
-def add_routes(app: FastAPI, context: Context) -> None:
-    """Add these routes."""
+@dataclass(frozen=True)
+class _Wanted:
+    """A part of what came of a release, and as what it is sent."""
 
-    @app.post(
-        "/v1/releases",
-        status_code=202,
-        tags=["releases"],
-        summary="Ask for a release of a workload; its share is reserved and the work queued",
-        response_model=schemas.ReleaseView,
-        responses=problem_responses(401, 403, 404, 409, 413, 422),
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ReleaseRequest"}}},
-            }
-        },
-    )
-    async def ask_for_release(request: Request) -> Response:
-        actor = await asker_of(request, context, heavy=True)
-        asked = await json_object(request, context, actor)
-        key = idempotency_key(request, actor, asked)
-        async with context.plans.turn(request, actor) as work:
-            opening = await run_in_threadpool(context.services.releases.prepare, actor, asked, key, work.check)
-        if isinstance(opening, bytes):
-            return encoded_reply(opening, 202)
-        reply = await run_in_threadpool(context.services.releases.open, actor, opening, key)
-        context.services.jobs.wake()
-        return encoded_reply(reply, 202)
+    id: str
+    part: str | None
+    media_type: str
 
-    @app.get(
-        "/v1/releases",
-        tags=["releases"],
-        summary="Your releases, a page at a time; all of them for admins and auditors",
-        response_model=schemas.Releases,
-        responses=problem_responses(401, 422),
-        openapi_extra=page_parameters(SESSION),
-    )
-    async def list_releases(request: Request) -> Response:
-        actor = await context.authenticator.authenticate(request)
-        asked = paging.parse(request, SESSION_ID)
-        return paging.reply(
-            request, asked, await run_in_threadpool(context.services.releases.list, actor, asked.after, asked.limit)
-        )
 
-    @app.get(
-        "/v1/releases/{id}",
-        tags=["releases"],
-        summary="Where a release stands, and what it costs",
-        response_model=schemas.ReleaseView,
-        responses=problem_responses(401, 404),
-    )
-    async def get_release(request: Request, id: str) -> Response:
-        actor = await context.authenticator.authenticate(request)
-        return json_reply((await run_in_threadpool(context.services.releases.standing, actor, id)).view)
+async def _wanted(
+    request: Request,
+    actor: Caller,
+    id: str,
+    part: Annotated[
+        str | SkipJsonSchema[None],
+        Query(
+            description="the first of them that there is where none is named", json_schema_extra={"enum": list(FILES)}
+        ),
+    ] = None,
+) -> _Wanted:
+    return _Wanted(id, part, negotiated(request, tuple(FORMATS), "a table"))
 
-    @app.get(
-        "/v1/releases/{id}/events",
-        tags=["releases"],
-        summary="Where a release stands, told whenever that changes, until it has ended (server-sent events)",
-        response_class=Response,
-        responses={200: {"content": {"text/event-stream": {}}}, **problem_responses(401, 404, 429)},
-    )
-    async def follow_release(request: Request, id: str) -> Response:
-        actor = await context.authenticator.authenticate(request)
-        await run_in_threadpool(context.services.releases.standing, actor, id)
-        return context.streams.open(actor.name, _events(context, request, actor, id))
 
-    @app.get(
-        "/v1/releases/{id}/data",
-        tags=["releases"],
-        summary="What came of a release: answers, synthetic records or edges",
-        response_class=Response,
-        responses={
-            200: {"content": {media_type: {} for media_type in FORMATS}},
-            **problem_responses(401, 404, 409, 422, 429),
-        },
-        openapi_extra={"parameters": [PART]},
-    )
-    async def release_data(request: Request, id: str) -> Response:
-        actor = await context.authenticator.authenticate(request, heavy=True)
-        media_type, part = negotiated(request, tuple(FORMATS), "a table"), paging.only(request, "part")
+router = APIRouter(prefix="/v1/releases", tags=["releases"], route_class=Route, responses=problem_responses(401, 429))
 
-        with open_export(context, actor) as export:
-            async with context.exports.turn(request, actor) as work:
 
-                def write() -> None:
-                    _, data = context.services.releases.data(actor, id, part)
-                    work.idle += export.reserve_memory(CONVERTED * len(data), work.check)
-                    export.write(encoded(pa.ipc.open_file(pa.BufferReader(data)).read_all(), FORMATS[media_type]))
+@router.post(
+    "",
+    status_code=202,
+    summary="Ask for a release of a workload; its share is reserved and the work queued",
+    response_model=schemas.ReleaseView,
+    responses=problem_responses(403, 404, 409, 413, 422),
+    dependencies=[HEAVY],
+)
+async def ask_for_release(
+    request: Request,
+    context: AppContext,
+    actor: Asker,
+    asked: Annotated[dict[str, Any], Depends(JsonObject(ReleaseRequest))],
+    keyed: Keyed,
+) -> Response:
+    key, opener = keyed(asked), context.services.opener
+    async with context.plans.turn(request, actor) as work:
+        opening = await run_in_threadpool(opener.prepare_release, actor, asked, key, work.check)
+    if isinstance(opening, bytes):
+        return JsonReply(opening, 202)
+    reply = await run_in_threadpool(opener.open, actor, opening, key)
+    context.services.jobs.wake()
+    return JsonReply(reply, 202)
 
-                await run_in_threadpool(write)
-                export.release_memory()
-            return complete_reply(export, {}, media_type)
 
-    @app.delete(
-        "/v1/releases/{id}",
-        tags=["releases"],
-        summary="Cancel a release for which no noise was drawn yet; its share returns",
-        response_model=schemas.ReleaseView,
-        responses=problem_responses(401, 403, 404, 409),
-    )
-    async def cancel_release(request: Request, id: str) -> Response:
-        actor = await asker_of(request, context)
-        return json_reply(await run_in_threadpool(context.services.releases.cancel, actor, id))
+@router.get(
+    "",
+    summary="Your releases, a page at a time; all of them for admins and auditors",
+    response_model=schemas.Releases,
+    responses=problem_responses(422),
+)
+def list_releases(services: UseCases, actor: Caller, page: BySession) -> Response:
+    return page.reply(services.releases.list(actor, page.after, page.limit))
+
+
+@router.get(
+    "/{id}",
+    summary="Where a release stands, and what it costs",
+    response_model=schemas.ReleaseView,
+    responses=problem_responses(404),
+)
+def get_release(services: UseCases, actor: Caller, id: str) -> Response:
+    return JsonReply(services.releases.standing(actor, id).view)
+
+
+@router.get(
+    "/{id}/events",
+    summary="Where a release stands, told whenever that changes, until it has ended (server-sent events)",
+    response_class=Response,
+    responses={200: {"content": {"text/event-stream": {}}}, **problem_responses(404)},
+)
+async def follow_release(request: Request, context: AppContext, actor: Caller, id: str) -> Response:
+    await run_in_threadpool(context.services.releases.standing, actor, id)
+    return context.streams.open(actor.name, _events(context, request, actor, id))
+
+
+@router.get(
+    "/{id}/data",
+    summary="What came of a release: answers, synthetic records or edges",
+    response_class=Response,
+    responses={200: {"content": {media_type: {} for media_type in FORMATS}}, **problem_responses(404, 409, 422)},
+    dependencies=[HEAVY],
+)
+def release_data(
+    services: UseCases, actor: Caller, wanted: Annotated[_Wanted, Depends(_wanted)], export: NewExport, work: ExportTurn
+) -> Response:
+    _, data = services.releases.data(actor, wanted.id, wanted.part)
+    work.idle += export.reserve_memory(CONVERTED * len(data), work.check)
+    table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+    export.write(encoded(table, FORMATS[wanted.media_type]))
+    export.release_memory()
+    return complete_reply(export, {}, wanted.media_type)
+
+
+@router.delete(
+    "/{id}",
+    summary="Cancel a release for which no noise was drawn yet; its share returns",
+    response_model=schemas.ReleaseView,
+    responses=problem_responses(403, 404, 409),
+)
+def cancel_release(services: UseCases, actor: Asker, id: str) -> Response:
+    return JsonReply(services.releases.cancel(actor, id))
 
 
 async def _events(context: Context, request: Request, actor: Principal, id: str) -> AsyncIterator[bytes]:

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from fastapi import FastAPI, Request
-from starlette.concurrency import run_in_threadpool
+from fastapi import APIRouter
 from starlette.responses import Response
 
-from app.http.context import Context
-from app.http.exports import ExportResponse, PagedLines, open_export
+from app.http.dependencies import HEAVY, AppContext, Caller, ExportTurn
+from app.http.exports import ExportResponse, NewExport, PagedLines
 from app.http.openapi import problem_responses
+from app.http.parameters import Route
 
-#: Pages of transcripts that are read from the database at a time, in all. A page is as long as its longest record.
-PAGES = 2
+router = APIRouter(tags=["audit"], route_class=Route, responses=problem_responses(401, 429))
 
 
-def add_routes(app: FastAPI, context: Context) -> None:
-    """Add these routes."""
-
-    reading = asyncio.Semaphore(PAGES)
-
-    @app.get(
-        "/v1/sessions/{id}/transcript",
-        tags=["audit"],
-        summary="The transcript: header, entries, trailer",
-        response_class=Response,
-        responses={200: {"content": {"application/x-ndjson": {}}}, **problem_responses(401, 404)},
-    )
-    async def transcript(request: Request, id: str) -> Response:
-        actor = await context.authenticator.authenticate(request, heavy=True)
-        with open_export(context, actor) as export:
-            async with context.exports.turn(request, actor):
-                pages = PagedLines(export, await run_in_threadpool(context.services.sessions.transcript, actor, id))
-                await run_in_threadpool(pages.write_page)
-            return ExportResponse(export, pages.sent(reading), {}, "application/x-ndjson")
+@router.get(
+    "/v1/sessions/{id}/transcript",
+    summary="The transcript: header, entries, trailer",
+    response_class=Response,
+    responses={200: {"content": {"application/x-ndjson": {}}}, **problem_responses(404)},
+    dependencies=[HEAVY],
+)
+def transcript(context: AppContext, actor: Caller, export: NewExport, work: ExportTurn, id: str) -> Response:
+    pages = PagedLines(export, context.services.transcripts.lines(actor, id))
+    pages.write_page()
+    return ExportResponse(export, pages.sent(context.pages), {}, "application/x-ndjson")

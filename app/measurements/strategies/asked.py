@@ -6,7 +6,7 @@ in [-1, 1], moves by gamma at most (docs/privacy.md, 9.8).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +17,12 @@ from app.declarations.errors import CuratorError
 from app.measurements.noise import Law, Noise
 from app.measurements.pricing import Adjacency, Events, answer
 from app.measurements.strategy import Strategy
+from app.spaces.counts import Tally
 from app.spaces.queries.degrees import CompiledDegrees
 from app.spaces.queries.registry import from_canonical
 from app.spaces.query import Query
 from app.spaces.space import Space
-from app.spaces.tensor import IntArray, PrivateTensor
+from app.spaces.tensor import IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +76,16 @@ class Asked(Strategy):
     def __hash__(self) -> int:
         return hash((orjson.dumps(dict(self.form), option=orjson.OPT_SORT_KEYS), self.numbers))
 
-    def exact(self, space: Space, data: PrivateTensor) -> IntArray:
+    def tallies(self, space: Space) -> tuple[Tally, ...]:
+        return self._query(space).tallies
+
+    def exact_of(self, space: Space, told: Sequence[Any]) -> IntArray:
         """On the answer grid."""
-        query = self.query(space) if self.compiled is None else self.compiled
-        return np.atleast_1d(np.asarray(space.to_answer_grid(query.exact(data), query), np.int64))
+        query = self._query(space)
+        return np.atleast_1d(np.asarray(space.to_answer_grid(query.exact_of(told), query), np.int64))
+
+    def _query(self, space: Space) -> Query:
+        return self.query(space) if self.compiled is None else self.compiled
 
     def sensitivity(self, adjacency: Adjacency, bits: int) -> tuple[int, int]:
         """By how much the values of neighbours differ, in units of 2^-bits: in L1, and in the square of L2."""

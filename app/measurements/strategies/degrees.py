@@ -10,7 +10,7 @@ most ``gamma^2 + gamma`` (docs/privacy.md, 9.6).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,9 @@ from app.measurements.noise import Law
 from app.measurements.pricing import Adjacency, Events, answer
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
+from app.spaces.counts import LineSums, Tally
 from app.spaces.space import Space
-from app.spaces.tensor import DenseTensor, FloatArray, IntArray, PrivateTensor, SparseTensor
+from app.spaces.tensor import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -56,16 +57,14 @@ class Degrees(Strategy):
         rows = self.edges.shape[0]
         return values[:rows], values[:rows] if self.edges.kind == "pairs" else values[rows:]
 
-    def exact(self, space: Space, data: PrivateTensor) -> IntArray:
-        """The degree of every node of a graph, in data units; what stands on the diagonal of a graph is no edge."""
+    def tallies(self, space: Space) -> tuple[Tally, ...]:
+        """Of each side; what stands on the diagonal of a graph is no edge."""
         kind = self.edges.kind
-        sides = [np.array(data.marginal((axis,)), np.int64) for axis in ((0,) if kind == "pairs" else (0, 1))]
-        if kind != "all":
-            assert isinstance(data, DenseTensor | SparseTensor)
-            loops = (data.array if isinstance(data, DenseTensor) else data.matrix).diagonal()
-            for side in sides:
-                side -= loops
-        return np.concatenate(sides)
+        return tuple(LineSums(axis, diagonal=kind == "all") for axis in ((0,) if kind == "pairs" else (0, 1)))
+
+    def exact_of(self, space: Space, told: Sequence[Any]) -> IntArray:
+        """The degree of every node of a graph, in data units."""
+        return np.concatenate(told)
 
     def events(self, noise: Law, adjacency: Adjacency) -> Events:
         """A cell is counted by two degrees. Of the cells that move one end is the same: its degree moves by gamma at

@@ -10,7 +10,7 @@ response instead: each is turned over with the same probability.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,8 +21,9 @@ from app.measurements.noise import BitFlips, Law
 from app.measurements.pricing import Adjacency, Events, answer
 from app.measurements.strategy import Strategy
 from app.privacy.costs import RandomisedResponse
+from app.spaces.counts import AllEntries, Tally
 from app.spaces.space import Space
-from app.spaces.tensor import DenseTensor, FloatArray, IntArray, PrivateTensor, SparseTensor
+from app.spaces.tensor import FloatArray, IntArray
 
 #: Which entries are cells: ``all`` of them, ``arcs`` (all but the diagonal) or ``pairs`` (those above the diagonal).
 CellKind = Literal["all", "arcs", "pairs"]
@@ -121,15 +122,18 @@ class Edges(Strategy):
         made += made.T
         return made
 
-    def exact(self, space: Space, data: PrivateTensor) -> IntArray:
+    def tallies(self, space: Space) -> tuple[Tally, ...]:
+        return (AllEntries(),)
+
+    def exact_of(self, space: Space, told: Sequence[Any]) -> IntArray:
         """The value of every cell of a graph or a matrix, in data units, of the type in which it is kept.
 
         Where only what is not zero is kept, nothing is made beside the cells themselves.
         """
-        if isinstance(data, DenseTensor):
-            return self.flattened(data.array)
-        assert isinstance(data, SparseTensor)
-        kept = data.matrix.tocoo()
+        (entries,) = told
+        if isinstance(entries, np.ndarray):
+            return self.flattened(entries)
+        kept = entries.tocoo()
         rows, columns = kept.coords
         # Either direction of an undirected edge is kept.
         upper = rows < columns if self.kind == "pairs" else slice(None)

@@ -17,7 +17,7 @@ from app.spaces.space import Space
 
 #: Multipliers that are looked at are as these powers of the levels' numbers of cells: equal ones; those that come
 #: within about two hundredths of the least errors where noise is Gaussian; and those that do with Laplace noise, where
-#: any tree is worth its price (benchmarks/hierarchies.py).
+#: any tree is worth its price (benchmarks/research/hierarchies.py).
 POWERS = (0.0, 1 / 3, 1 / 2)
 
 

@@ -11,7 +11,7 @@ values of ``A v`` or ``u' A`` move by at most gamma in the L2 norm, of an undire
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,9 @@ from app.measurements.packing import packed_numbers, unpacked_numbers
 from app.measurements.pricing import Adjacency, Events, answer
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
+from app.spaces.counts import LineSums, Tally
 from app.spaces.space import Space
-from app.spaces.tensor import DenseTensor, IntArray, PrivateTensor, SparseTensor
+from app.spaces.tensor import IntArray
 
 #: Weights have at most so many bits: a sum with two of them is still counted in 64.
 MOST_BITS = 20
@@ -94,22 +95,21 @@ class Products(Strategy):
         """Raise ValueError unless they are products of this space's cells."""
         self.edges.check(space)
 
-    def exact(self, space: Space, data: PrivateTensor) -> IntArray:
+    def tallies(self, space: Space) -> tuple[Tally, ...]:
+        """The sums of rows, or of columns where rows have weights alone; what stands on the diagonal of a graph is no
+        edge."""
+        axis, weights = (1, self.left) if self.right is None else (0, self.right)
+        return (LineSums(axis, weights, diagonal=self.edges.kind == "all"),)
+
+    def exact_of(self, space: Space, told: Sequence[Any]) -> IntArray:
         """Products of the cells of a graph or a matrix with weights, in units of the data's and the weights' grids
-        together; what stands on the diagonal of a graph is no edge.
+        together.
         """
-        assert isinstance(data, DenseTensor | SparseTensor)
-        matrix = data.array.astype(np.int64) if isinstance(data, DenseTensor) else data.matrix.astype(np.int64)
-        left, right, kind = self.left, self.right, self.edges.kind
-        first, across = (left, matrix.T) if right is None else (right, matrix)
-        assert first is not None
-        values: IntArray = across @ first
-        if kind != "all":
-            values -= matrix.diagonal() * first
-        if left is None or right is None:
+        values: IntArray = told[0]
+        if self.left is None or self.right is None:
             return values
         # Either direction of an undirected edge is kept.
-        return np.array([left @ values // (2 if kind == "pairs" else 1)], np.int64)
+        return np.array([self.left @ values // (2 if self.edges.kind == "pairs" else 1)], np.int64)
 
     def events(self, noise: Law, adjacency: Adjacency) -> Events:
         """Values are linear in the cells, so neighbours are no farther apart in L2 than where all of gamma is in one

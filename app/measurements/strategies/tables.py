@@ -15,19 +15,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
-from app.measurements.counting import counted_together, summed
 from app.measurements.noise import Law
 from app.measurements.pricing import Adjacency, Events, answer
 from app.measurements.rows import Rows, Sensitivity, centred, contrast_sensitivity
 from app.measurements.strategy import Strategy
+from app.spaces.counts import CellCounts, Tally
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
 from app.spaces.space import Space
-from app.spaces.tensor import IntArray, PrivateTensor
+from app.spaces.tensor import IntArray
 
 #: Bits of the largest weight of a second moment: times a multiplier sums over 2^31 records are 64-bit integers still.
 _MOST_WEIGHT_BITS = 26
@@ -278,27 +278,21 @@ class TableStrategy(Strategy):
             ):
                 raise ValueError("a moment is of an attribute of this table")
 
-    def exact(self, space: Space, data: PrivateTensor) -> IntArray:
-        """The parts one after another, each row by row."""
-        return self.exact_all([self], space, data)[0]
+    def tallies(self, space: Space) -> tuple[Tally, ...]:
+        """One a part."""
+        weights = (None if part.moment is None else (part.moment.axis, part.moment.weights) for part in self.parts)
+        return tuple(CellCounts.of(part.marginal, weight) for part, weight in zip(self.parts, weights, strict=True))
 
-    @classmethod
-    def exact_all(cls, strategies: Sequence[Self], space: Space, data: PrivateTensor) -> list[IntArray]:
-        """Those of several, whose marginals are counted together."""
-        counts = iter(counted_together([p.marginal for s in strategies for p in s.parts if p.moment is None], data))
-        found = []
-        for strategy in strategies:
-            parts = []
-            for part in strategy.parts:
-                moment = part.moment
-                exact = next(counts) if moment is None else summed(part.marginal, moment.axis, moment.weights, data)
-                if part.residual:
-                    exact = centred(exact)
-                elif part.rows is not None:
-                    exact = part.rows.matrix @ exact.reshape(-1)
-                parts.append(exact.reshape(-1) * part.multiplier)
-            found.append(np.concatenate(parts))
-        return found
+    def exact_of(self, space: Space, told: Sequence[Any]) -> IntArray:
+        """The parts one after another, each row by row."""
+        values = []
+        for part, exact in zip(self.parts, told, strict=True):
+            if part.residual:
+                exact = centred(exact)
+            elif part.rows is not None:
+                exact = part.rows.matrix @ exact.reshape(-1)
+            values.append(exact.reshape(-1) * part.multiplier)
+        return np.concatenate(values)
 
     def events(self, noise: Law, adjacency: Adjacency) -> Events:
         """Neighbours differ in at most gamma records: a part moves by at most gamma times what one record moves it by,

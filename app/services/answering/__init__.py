@@ -19,7 +19,8 @@ What holds (tests name these rules):
 5. Nobody waits for a long batch of another: it is one commit, and answered in slices between which others have their
    turn. Its session answers nothing else meanwhile.
 6. Nobody waits for a costly question of another: what may take long by its words (`costs`) is computed by a thread
-   beside the lanes (`aside`), which touches this one session alone; the lane commits and replies.
+   beside the lanes (`aside`), which touches this one session alone; the lane commits and replies. So is every question
+   of a data set whose numbers are not told at once (`ExactCounts.quick`), by threads that are kept for such.
 7. Of what a client leaves by hanging up, what was not begun is not computed; nor of what a stop has no time for. What
    was begun of it is recorded.
 """

@@ -17,13 +17,13 @@ class Aside:
     each other principal.
     """
 
-    def __init__(self, threads: int = THREADS) -> None:
+    def __init__(self, name: str = "aside", threads: int = THREADS) -> None:
         #: What waits, by principal; whose turn is next comes first.
         self._waiting: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()
         self._busy: set[str] = set()
         self._changed = threading.Condition()
         self._ended = False
-        self._threads = [threading.Thread(target=self._work, name=f"aside-{n}", daemon=True) for n in range(threads)]
+        self._threads = [threading.Thread(target=self._work, name=f"{name}-{n}", daemon=True) for n in range(threads)]
 
     def start(self) -> None:
         """Begin."""

@@ -23,6 +23,8 @@ NODES = 1 << 15
 #: Processor time of a question that was not taken for costly, from which its sender is taken to ask more of the kind;
 #: for how long; and how many such are remembered.
 SLOW_SECONDS, REMEMBERED_SECONDS, REMEMBERED = 0.03, 20.0, 1 << 10
+#: Of the types of parsed JSON those that hold others, and those of which nothing is named.
+_HOLDING, _NO_WORDS = (dict, list), frozenset((int, float, bool, type(None)))
 
 
 def seems_costly(space: Space, asked: Any, *, on_evidence: bool) -> bool:
@@ -36,7 +38,7 @@ def seems_costly(space: Space, asked: Any, *, on_evidence: bool) -> bool:
         return True
     if space.kind != "table":
         return sum(space.shape) >= NODES
-    cells = math.prod(size for name, size in zip(space.names, space.shape, strict=True) if name in words)
+    cells = math.prod([size for name, size in zip(space.names, space.shape, strict=True) if name in words])
     if on_evidence:
         return cells >= EVIDENCE_CELLS
     return cells >= (NUMBERS if "attributes" in words or "group_by" in words else CELLS)
@@ -52,14 +54,16 @@ def _words(asked: Any) -> set[str] | None:
         if listed > LISTED:
             return None
         inner = part
-        if isinstance(part, dict):
+        if type(part) is dict:
             words.update(part)
             inner = part.values()
+        if _NO_WORDS.issuperset(map(type, inner)):
+            continue
         for each in inner:
-            if isinstance(each, dict | list):
-                waiting.append(each)
-            elif isinstance(each, str):
+            if type(each) is str:
                 words.add(each)
+            elif isinstance(each, _HOLDING):
+                waiting.append(each)
     return words
 
 

@@ -15,14 +15,14 @@ from app.declarations.errors import CuratorError
 from app.services.answering.aside import Aside
 from app.services.answering.lane import Lane
 from app.services.answering.tickets import Ticket
-from app.services.answering.work import LaneContext, Meter
+from app.services.answering.work import LaneContext, Meter, Pause
 from app.services.errors import Conflict, NotFound, QueueFull, Unavailable
 from app.services.memory import Memory
 from app.services.openings import opening_of
 from app.services.ports import Clock, NoisePort, PrivateStore, SessionRow, Snapshots, Store
 from app.services.principals import Principal
 from app.services.residents import UPDATES_AHEAD
-from app.services.sessions import SESSION_ID
+from app.services.sessions import find_session
 
 #: Bytes of a hypothesis from which a session has a lane apart from the common one.
 HEAVY_BYTES = 1 << 21
@@ -47,20 +47,27 @@ class Answering:
         *,
         render: Callable[[CuratorError], dict[str, Any]],
         deliver: Callable[[list[Ticket]], None],
-        soon: Callable[[Callable[[], None]], None],
         queue_limit: int,
         memory: Memory,
         turn_seconds: float,
     ) -> None:
         self._refills: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.context = LaneContext(
-            store, private, noise, snapshots, clock, meter, render, deliver, self._leave, self._refills.put, Aside()
+            store,
+            private,
+            noise,
+            snapshots,
+            clock,
+            meter,
+            render,
+            deliver,
+            self._leave,
+            self._refills.put,
+            {Pause.ASIDE: Aside(), Pause.SOURCE: Aside("source")},
         )
-        self._soon = soon
         self._queue_limit, self._turn_seconds = queue_limit, turn_seconds
         lanes = 1 + HEAVY_LANES
         self._lanes = [Lane(self.context, f"lane-{i}", memory) for i in range(lanes)]
-        self._outboxes: list[list[Ticket]] = [[] for _ in self._lanes]
         self._routes: dict[str, tuple[str, int]] = {}
         self._waiting: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -69,7 +76,8 @@ class Answering:
     def start(self) -> None:
         """Start the lanes."""
         self._refiller.start()
-        self.context.aside.start()
+        for aside in self.context.asides.values():
+            aside.start()
         for lane in self._lanes:
             lane.start()
 
@@ -77,8 +85,7 @@ class Answering:
         """Finish what waits, as far as the time allows; take nothing more. What is under way in the last part of it is
         recorded as far as it has come.
         """
-        for number, lane in enumerate(self._lanes):
-            self._send(number)
+        for lane in self._lanes:
             lane.inbox.put(None)
         now = time.monotonic()
         for deadline in (now + (1 - RECORDING) * seconds, now + seconds):
@@ -86,7 +93,8 @@ class Answering:
                 lane.join(max(0.0, deadline - time.monotonic()))
             for lane in self._lanes:
                 lane.hurry()
-        self.context.aside.stop()
+        for aside in self.context.asides.values():
+            aside.stop()
         self._refills.put(None)
 
     @property
@@ -136,10 +144,7 @@ class Answering:
         return known
 
     def _find(self, id: str) -> SessionRow:
-        row = None
-        if SESSION_ID.fullmatch(id):
-            with self.context.store.read() as tx:
-                row = tx.session(id)
+        row = find_session(self.context.store, id)
         if row is None:
             raise NotFound("there is no such session of yours")
         return row
@@ -166,17 +171,8 @@ class Answering:
             if waiting >= self._queue_limit and ticket.actor:
                 raise QueueFull("too many requests wait for this session's turn: send again a little later")
             self._waiting[ticket.session] = waiting + 1
-            outbox = self._outboxes[lane]
-            outbox.append(ticket)
-            first = len(outbox) == 1
-        if first:
-            self._soon(lambda: self._send(lane))
-
-    def _send(self, lane: int) -> None:
-        """Hand a lane all that has come together for it: one wake-up, and one commit, for requests of one moment."""
-        with self._lock:
-            tickets, self._outboxes[lane] = self._outboxes[lane], []
-        self._lanes[lane].inbox.put(tickets)
+        # What the event loop sends in one go comes together: the lane begins when the loop lets go of the interpreter.
+        self._lanes[lane].inbox.put([ticket])
 
     def _leave(self, tickets: list[Ticket]) -> None:
         """Requests that are done no longer wait."""

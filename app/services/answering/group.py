@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import structlog
 
-from app.audit import records
+from app.audit import writing
 from app.curator.errors import SessionClosed
 from app.curator.opening import Header
 from app.declarations.errors import CuratorError
@@ -30,7 +30,7 @@ from app.services.loading import last_recorded
 from app.services.ports import EntryRow, ReplyName, ReplyRow, SessionRow, Store, Transaction
 from app.services.residents import Live, NoRoom, Residents
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: When the answers of a batch take so many bytes, what is left of it is refused: it is all in memory until it is sent.
 BATCH_REPLY_BYTES = 32 << 20
@@ -84,7 +84,7 @@ class Groups:
         try:
             yield from self._in_one_transaction(group, work)
         except Exception as error:  # noqa: BLE001 - nothing ends a lane: what was begun is charged
-            log.error("answering failed", error=type(error).__name__)
+            logger.error("answering failed", error=type(error).__name__)
             self._abandon(work)
             for ticket in group:
                 if ticket.reply is None and ticket.error is None:
@@ -100,12 +100,12 @@ class Groups:
             meter.answered(source, number)
         for session, number in Counter(work.unfitted).items():
             meter.not_converged("answers", number)
-            log.warning("fits ended before their tolerance", session=session, answers=number)
+            logger.warning("fits ended before their tolerance", session=session, answers=number)
         meter.group(len(group), time.perf_counter() - started)
         try:
             self._residents.checkpoint(work.base, self._unwritten(None))
         except Exception as error:  # noqa: BLE001 - nothing ends a lane: what is in memory follows from the transcript
-            log.error("states could not be kept", error=type(error).__name__)
+            logger.error("states could not be kept", error=type(error).__name__)
             for id in work.base:
                 self._residents.drop(id)
 
@@ -138,7 +138,7 @@ class Groups:
 
     def _failed(self, error: BaseException) -> None:
         self._context.meter.commit_failed()
-        log.warning("commit failed, keeping the outcome", error=type(error).__name__)
+        logger.warning("commit failed, keeping the outcome", error=type(error).__name__)
 
     def _commit(self, work: Work, *, abandoned: bool = False) -> None:
         """Write the outcome until the database has it. Never draws afresh.
@@ -220,7 +220,7 @@ class Groups:
             return row
         sequence = row.sequence + 1
         own = None if plan.fixed_price else price.document()
-        sealed = records.forfeit_entry(sequence=sequence, recorded_at=now, previous_hash=row.head_hash, price=own)
+        sealed = writing.forfeit_entry(sequence=sequence, recorded_at=now, previous_hash=row.head_hash, price=own)
         work.entries.append(EntryRow(row.id, sequence, "forfeit", None, None, None, sealed.line))
         share, movement = spending.charge(row, price, sequence, now)
         work.ledger.append(movement)
@@ -329,7 +329,7 @@ class Groups:
             live = self._residents.load(begin, row, self._unwritten(work))
             self._check_file(live, work)
             if not ticket.alone and self._is_costly(live, ticket, ticket.queries):
-                ticket.costly = True
+                ticket.costly, ticket.slow = True, not live.data.quick
                 raise _Enough
             answers: list[bytes] = []
             yield from self._answers(begin, live, ticket, work, answers)
@@ -338,7 +338,7 @@ class Groups:
             ticket.reply = answers[0] if ticket.kind == "ask" else b'{"answers":[%b]}' % b",".join(answers)
         if key is not None:
             work.base.setdefault(row.id, row)
-            work.replies[key.name] = key.row(200, ticket.reply, work.now)
+            work.replies[key.name] = key.row(ticket.reply, work.now)
         work.done.append(ticket)
 
     def _is_left(self, ticket: Ticket) -> bool:
@@ -348,6 +348,8 @@ class Groups:
     def _is_costly(self, live: Live, ticket: Ticket, asked: Sequence[Any]) -> bool:
         """Whether to answer questions aside, as far as can be told without computing anything."""
         space, on_evidence = live.session.dataset.space, live.session.opening.evidence is not None
+        if not live.data.quick:
+            return True
         return ticket.actor in self._slow or any(seems_costly(space, each, on_evidence=on_evidence) for each in asked)
 
     def _answers(
@@ -358,17 +360,18 @@ class Groups:
         where whoever asked has hung up, or the server ends.
         """
         until, size, aside = time.perf_counter() + SLICE_SECONDS, 0, False
+        away = Pause.ASIDE if live.data.quick else Pause.SOURCE
         failed: Exception | None = None
         try:
             for number, asked in enumerate(ticket.queries):
                 if ticket.alone and not ticket.costly and self._is_costly(live, ticket, [asked]):
-                    ticket.costly = True
+                    ticket.costly, ticket.slow = True, not live.data.quick
                 if ticket.costly and not aside:
                     work.ballast, aside = self._residents.ballast(), True
-                    yield Pause.ASIDE
+                    yield away
                     until = time.perf_counter() + SLICE_SECONDS
                 if ticket.alone and number and time.perf_counter() > until:
-                    yield Pause.ASIDE if aside else Pause.HERE
+                    yield away if aside else Pause.HERE
                     until = time.perf_counter() + SLICE_SECONDS
                 if self._is_left(ticket):
                     break
@@ -399,15 +402,14 @@ class Groups:
     def _check_file(self, live: Live, work: Work) -> None:
         """Refuse to answer from numbers whose file is gone or altered: once a turn for each data set."""
         name = live.row.dataset
-        if name not in work.files:
+        if name not in work.counts:
             try:
-                self._context.private.check(live.entry)
-                work.files[name] = None
+                work.counts[name] = live.data.checked()
             except Unavailable as error:
-                work.files[name] = error
-        wrong = work.files[name]
-        if wrong is not None:
-            raise Unavailable(wrong.detail, wrong.retry_after)
+                work.counts[name] = error
+        found = work.counts[name]
+        if isinstance(found, Unavailable):
+            raise Unavailable(found.detail, found.retry_after)
 
 
 def _not_begun() -> Unavailable:

@@ -18,7 +18,7 @@ from app.services.errors import Unavailable
 from app.services.memory import Memory
 from app.services.residents import Residents
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 #: Requests that go alone, long batches and what takes long, that a lane has under way at a time, of different
 #: principals.
@@ -99,7 +99,7 @@ class Lane(threading.Thread):
             with self._context.store.read() as tx:
                 self.residents.forget_closed(tx, self._unwritten())
         except Exception as error:  # noqa: BLE001 - nothing ends a lane: there is a next time
-            log.warning("closed sessions could not be looked for", error=type(error).__name__)
+            logger.warning("closed sessions could not be looked for", error=type(error).__name__)
 
     def _refuse_deferred(self) -> None:
         """At the end nothing is waited for any more. Nothing of these was begun."""
@@ -160,9 +160,10 @@ class Lane(threading.Thread):
     # ------------------------------------------------------------------ what goes alone
 
     def _may_begin(self, ticket: Ticket) -> bool:
-        """Whether what goes alone may be begun beside what is under way."""
-        under_way = {paused.ticket.actor for paused in self._paused.values()}
-        return len(under_way) < UNDER_WAY and ticket.actor not in under_way
+        """Whether what goes alone may be begun beside what is under way; what waits for numbers is counted apart."""
+        under_way = [paused.ticket for paused in self._paused.values()]
+        alike = {other.actor for other in under_way if other.slow == ticket.slow}
+        return len(alike) < UNDER_WAY and all(other.actor != ticket.actor for other in under_way)
 
     def _begin(self, group: list[Ticket]) -> None:
         """Answer a group; of what goes alone, which is a group of its own, the first slice."""
@@ -189,9 +190,10 @@ class Lane(threading.Thread):
             self._waiting.add(paused.behind)
             return
         self._paused.move_to_end(session)
-        paused.away = pause is Pause.ASIDE
+        paused.away = pause is not Pause.HERE
         if paused.away:
-            self._context.aside.do(paused.ticket.actor, lambda: self.inbox.put(_Back(paused, next(paused.steps, None))))
+            aside = self._context.asides[pause]
+            aside.do(paused.ticket.actor, lambda: self.inbox.put(_Back(paused, next(paused.steps, None))))
 
     def _unwritten(self, work: Work | None = None) -> Container[str]:
         """Sessions with answers that are not written yet, those of a turn among them."""

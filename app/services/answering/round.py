@@ -6,27 +6,26 @@ trace; from the noise on the round counts, whatever happens (docs/privacy.md).
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import orjson
 
-from app.audit import records
-from app.curator.mechanisms.protocol import Answer, Buy, Due, MarginalTest, Measure, Measured, Source, Target, Units
+from app.audit import writing
+from app.curator.mechanisms.protocol import Answer, Buy, Due, MarginalTest, Measure, Source, Target, Units
 from app.curator.mechanisms.round import Hit, Miss, play, play_marginal, race
 from app.declarations.errors import CuratorError
-from app.estimation.intervals import Estimates
 from app.privacy.ledger import Amounts
 from app.services import spending
+from app.services.answering.answer_view import answer_view
 from app.services.answering.work import LaneContext, Work
-from app.services.errors import PayloadTooLarge
-from app.services.ports import EntryKind, EntryRow, EvidenceRow, SessionRow, WeightsRow
+from app.services.errors import PayloadTooLarge, Unavailable
+from app.services.measuring import evidence_row
+from app.services.ports import EntryKind, EntryRow, SessionRow, WeightsRow
 from app.services.query_bodies import compiled, words
 from app.services.residents import Live, Residents
-from app.services.sessions import session_view
+from app.services.views import session_view
 from app.spaces.query import Query
-from app.spaces.tensor import FloatArray
 
 #: Longest canonical form, or dense weights, of a query that is answered: what no database gives back cannot be
 #: recorded. SQLite has rows of up to a billion bytes; PostgreSQL sends bytes as twice as many digits, of which it makes
@@ -81,7 +80,7 @@ class Rounds:
         due = session.consider(query, unverified=question.unverified, target=target)
         price = None
         if not isinstance(due, Answer):
-            private = _private(live, query, due)
+            private = _private(live, query, due, work)
             self._residents.make_ready(live, query, work.ballast)
         try:
             if not isinstance(due, Answer):
@@ -150,8 +149,13 @@ class Rounds:
         now = live.recorded_at = max(work.now, live.recorded_at)
         sequence = row.sequence + 1
         values = session.values(query, answer.units)
-        measured = None if answer.measured is None else self._keep_measured(live, answer.measured, sequence, now, work)
-        sealed = records.answer_entry(
+        measured = None
+        if answer.measured is not None:
+            shared = session.opening.request.share
+            kept = evidence_row(row.dataset, row.id, sequence, answer.measured, shared=shared, recorded_at=now)
+            work.evidence.append(kept)
+            measured = kept.sha256
+        sealed = writing.answer_entry(
             sequence=sequence,
             query=query.canonical_bytes,
             values=values,
@@ -183,24 +187,16 @@ class Rounds:
         accuracy = session.accuracy(query, answer, target)
         if accuracy is not None and not accuracy.converged:
             work.unfitted.append(row.id)
-        limited = session.opening.request.declared
-        view = {
-            "sequence": sequence,
-            **answer_view(query, values, accuracy),
-            "source": answer.source,
-            "error_bound": answer.error_bound,
-            "beta": session.plan.beta,
-            "charged_epsilon": spending.charged_epsilon(session.plan, price),
-            "updates_used": session.updates_used,
-            "updates_left": session.updates_left if limited else None,
-            "queries_left": session.queries_left if limited else None,
-            "entry_hash": sealed.entry_hash,
-        }
-        if session.opening.request.dummy:
-            view["dummy"] = True
-        if answer.unverified:
-            view |= {"unverified": True, "unverified_left": session.unverified_left}
-        return view
+        return answer_view(
+            session,
+            query,
+            answer,
+            accuracy,
+            values=values,
+            price=price,
+            sequence=sequence,
+            entry_hash=sealed.entry_hash,
+        )
 
     def _keep_weights(self, live: Live, query: Query, sequence: int, work: Work) -> None:
         """Store dense weights once a session, beside the first entry that names them."""
@@ -213,16 +209,6 @@ class Rounds:
         assert query.blob is not None
         work.weights.append(WeightsRow(live.row.id, name, sequence, query.blob))
 
-    def _keep_measured(self, live: Live, measured: Measured, sequence: int, now: str, work: Work) -> str:
-        """Store what was measured for an entry; the hash that names it."""
-        id = live.row.id
-        line = records.measurement_record(session=id, sequence=sequence, measured=measured.document(), recorded_at=now)
-        name = records.sha256(line)
-        work.evidence.append(
-            EvidenceRow(live.row.dataset, id, sequence, name, live.session.opening.request.share, line)
-        )
-        return name
-
     def close(self, row: SessionRow, work: Work) -> bytes:
         """Close a session; the reply."""
         work.base.setdefault(row.id, row)
@@ -233,59 +219,14 @@ class Rounds:
         return orjson.dumps(session_view(closed))
 
 
-def _private(live: Live, query: Query, due: Due) -> Units:
-    """The private values that a round is about, on the grid of its noise."""
-    space = live.session.dataset.space
+def _private(live: Live, query: Query, due: Due, work: Work) -> Units:
+    """The private values that a round is about, on the grid of its noise, from the numbers that its turn has looked
+    at."""
+    space, counts = live.session.dataset.space, work.counts[live.row.dataset]
+    assert not isinstance(counts, Unavailable), "a group answers nothing then"
     if isinstance(due, Buy):
-        return due.purchase.strategy.exact(space, live.data)
-    exact = query.exact(live.data)
+        return due.purchase.strategy.exact(space, counts)
+    exact = query.exact(counts)
     if isinstance(exact, int):
         return np.array([space.to_answer_grid(exact, query)], np.int64)
     return space.to_answer_grid(exact, query)
-
-
-def answer_view(query: Query, values: list[float | None], accuracy: Estimates | None) -> dict[str, Any]:
-    """Values as a reply has them, with how well they are known: null where that is not known, or there is no value."""
-    intervals: list[list[float] | None] | None = None
-    errors: list[float | None] | None = None
-    kind = None
-    if accuracy is not None:
-        errors = [
-            None if value is None else error
-            for value, error in zip(values, _told(accuracy.standard_errors), strict=True)
-        ]
-        ends = np.stack([accuracy.lows, accuracy.highs], axis=1).tolist()
-        intervals = [None if value is None else end for value, end in zip(values, ends, strict=True)]
-        kind = "unbiased" if accuracy.unbiased.all() else "model"
-    known: dict[str, Any] = {"interval_kind": kind, "confidence": None if accuracy is None else accuracy.confidence}
-    if query.labels:
-        order = query.ordered(np.arange(query.numbers)).tolist()
-        return {
-            "axes": query.labels,
-            "values": [values[place] for place in order],
-            "standard_errors": None if errors is None else [errors[place] for place in order],
-            "intervals": None if intervals is None else [intervals[place] for place in order],
-            **known,
-        }
-    if (
-        accuracy is not None
-        and accuracy.linear is not None
-        and accuracy.linear_errors is not None
-        and kind == "unbiased"
-        and values[0] is not None
-    ):
-        known["unbiased"] = {
-            "value": float(accuracy.linear[0]),
-            "standard_error": float(accuracy.linear_errors[0]),
-        }
-    return {
-        "value": values[0],
-        "standard_error": None if errors is None else errors[0],
-        "interval": None if intervals is None else intervals[0],
-        **known,
-    }
-
-
-def _told(numbers: FloatArray) -> list[float | None]:
-    """Numbers, None where they are not known."""
-    return [number if math.isfinite(number) else None for number in numbers.tolist()]

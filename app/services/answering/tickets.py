@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.services.sessions import IdempotencyKey
+from app.services.idempotency import IdempotencyKey
 
 #: Most requests that one transaction carries.
 GROUP = 64
@@ -29,6 +29,7 @@ class Ticket:
 
     Attributes:
         costly: whether it was found to take long, so that it is answered aside.
+        slow: whether that is as the data set's numbers are not told at once, so that it waits rather than works.
         left: whether who sent it has hung up: what was not begun of it is not computed.
     """
 
@@ -42,6 +43,7 @@ class Ticket:
     error: BaseException | None = None
     delivered: bool = False
     costly: bool = False
+    slow: bool = False
     left: bool = False
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, Protocol
@@ -28,6 +28,7 @@ from app.services.ports import (
     Transaction,
     WeightsRow,
 )
+from app.spaces.counts import ExactCounts
 
 
 class Meter(Protocol):
@@ -48,7 +49,7 @@ class LaneContext:
         deliver: called with requests that have their reply or error: tells those who sent them.
         leave: called with the same before that: they no longer wait.
         refill: called with a source of noise that runs low; it is filled up by another thread.
-        aside: the threads that do what takes long.
+        asides: the threads that do what takes long, by the pause before it.
     """
 
     store: Store
@@ -61,7 +62,7 @@ class LaneContext:
     deliver: Callable[[list[Ticket]], None]
     leave: Callable[[list[Ticket]], None]
     refill: Callable[[Any], None]
-    aside: Aside
+    asides: Mapping[Pause, Aside]
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +75,8 @@ class Work:
         base: the rows of the sessions as they were found.
         rows: the rows of those that changed, as they are to become.
         rounds: what each round that was begun costs, should it be forfeited, by session.
-        files: whether the private file of a data set is as it was, by its name.
+        counts: the private numbers of each data set that was looked at in this turn, by its name; why they answer
+            nothing where they are not what was registered.
         tried: the transactions by which it was tried to write this.
         done: the requests that have their reply or error.
         sources: where each answer came from, to be counted.
@@ -91,7 +93,7 @@ class Work:
     ledger: list[LedgerRow] = field(default_factory=list)
     replies: dict[ReplyName, ReplyRow] = field(default_factory=dict)
     rounds: dict[str, list[Amounts]] = field(default_factory=dict)
-    files: dict[str, Unavailable | None] = field(default_factory=dict)
+    counts: dict[str, ExactCounts | Unavailable] = field(default_factory=dict)
     tried: list[str] = field(default_factory=list)
     done: list[Ticket] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
@@ -130,10 +132,12 @@ class Work:
 
 
 class Pause(Enum):
-    """Where a request goes on that has paused: in the lane, or aside, as what is next takes long."""
+    """Where a request goes on that has paused: in the lane, or aside, as what is next takes long; with those that wait
+    for numbers that are not told at once, so that they take no thread from those who compute."""
 
     HERE = "here"
     ASIDE = "aside"
+    SOURCE = "source"
 
 
 @dataclass(slots=True, eq=False)

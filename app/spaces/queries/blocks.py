@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, StrictStr
-from scipy.sparse import csr_array
 
 from app.declarations.naming import cut
+from app.spaces.counts import BlockSums, Tally
 from app.spaces.cuts import CutQuestion
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
@@ -25,22 +25,9 @@ from app.spaces.queries.forms import Along, Form
 from app.spaces.queries.marginal import MOST_NUMBERS
 from app.spaces.queries.request import Groups, Node, Request, does_not_fit
 from app.spaces.query import Query
-from app.spaces.records import parts_of
 from app.spaces.sided import SidedSpace
 from app.spaces.space import Space
-from app.spaces.tensor import (
-    Array,
-    Axis,
-    DenseTensor,
-    IntArray,
-    PrivateTensor,
-    SparseTensor,
-    index_set,
-    listed_members,
-)
-
-#: Entries of an array, or of a list of them, that are looked at at a time.
-_PART = 1 << 20
+from app.spaces.tensor import Array, Axis, IntArray, index_set, listed_members
 
 
 class BlocksQuery(Request):
@@ -157,14 +144,12 @@ class CompiledBlocks(Query):
         """Of an undirected graph there is nothing within groups of one node."""
         return self.norm2sq == 0
 
-    def exact(self, data: PrivateTensor) -> IntArray:
-        assert isinstance(data, DenseTensor | SparseTensor), "a graph or a matrix is held as one"
-        if isinstance(data, SparseTensor):
-            totals = self._of_entries(data.matrix)
-        elif self.only_within:
-            totals = self._of_array_within(data.array)
-        else:
-            totals = self._of_array(data.array)
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return (BlockSums(self.left, self.right, self._right if self.only_within else None),)
+
+    def exact_of(self, told: Sequence[Any]) -> IntArray:
+        totals: IntArray = told[0]
         if not self.symmetric:
             return totals.reshape(-1)
         if self.only_within:
@@ -172,43 +157,6 @@ class CompiledBlocks(Query):
         # Between two groups each edge stands once in either direction, within one it stands twice.
         np.fill_diagonal(totals, np.diagonal(totals) // 2)
         return totals[np.triu_indices(self.left.cells)]
-
-    def _of_entries(self, matrix: csr_array) -> IntArray:
-        """The sums over a matrix in compressed rows, in one pass over its entries."""
-        size, left, right = math.prod(self.shape), self.left.labels, self._right
-        rows = np.repeat(left.astype(np.int32), np.diff(matrix.indptr))
-        totals = np.zeros(size + 1, np.int64)
-        for part in parts_of(len(rows), _PART):
-            row, column = rows[part], right[matrix.indices[part]]
-            # What is not counted goes to the last place, behind all numbers.
-            if self.only_within:
-                place = np.where(row == column, row, -1)
-            else:
-                place = np.where((row >= 0) & (column >= 0), row * np.int64(self.right.cells) + column, -1)
-            np.add.at(totals, place, matrix.data[part].astype(np.int64))
-        return totals[:-1].reshape(self.shape)
-
-    def _of_array(self, array: Array) -> IntArray:
-        """The sums over an array of all entries, some rows at a time, group by group."""
-        totals = np.zeros(self.shape, np.int64)
-        order, _ = self.left.grouped
-        labels = self.left.labels[order]
-        for part in parts_of(len(order), max(1, _PART // array.shape[1])):
-            own = labels[part]
-            starts = np.flatnonzero(np.diff(own, prepend=-1))
-            # Rows first: whole rows are added fast, and there are fewer of them then.
-            summed = np.add.reduceat(array[order[part]], starts, axis=0, dtype=np.int64)
-            totals[own[starts]] += self.right.summed(summed, 1)
-        return totals
-
-    def _of_array_within(self, array: Array) -> IntArray:
-        totals = np.zeros(self.shape, np.int64)
-        left, right, kept = self.left.labels, self._right, self.left.kept
-        for part in parts_of(len(kept), max(1, _PART // array.shape[1])):
-            rows = kept[part]
-            same = left[rows, None] == right
-            np.add.at(totals, left[rows], np.add.reduce(array[rows], axis=1, where=same, dtype=np.int64))
-        return totals
 
     @property
     def range(self) -> tuple[float, float]:

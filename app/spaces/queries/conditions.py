@@ -35,7 +35,7 @@ def named(where: Where) -> set[str]:
 
 def are_together(where: Where) -> bool:
     """Whether conditions are looked at on combinations of values."""
-    return any(part.any or part.not_ is not None for part in _parts(where))
+    return bool(where.any) or where.not_ is not None or any(map(are_together, where.all))
 
 
 def selected(where: Where, look_up: LookUp) -> dict[int, Members] | None:
@@ -104,5 +104,6 @@ def _weight(*wheres: Where) -> int:
 def _parts(where: Where) -> Iterator[Where]:
     """Conditions with all that they are made of."""
     yield where
-    for inner in (*where.all, *where.any, *([] if where.not_ is None else [where.not_])):
-        yield from _parts(inner)
+    if where.all or where.any or where.not_ is not None:
+        for inner in (*where.all, *where.any, *([] if where.not_ is None else [where.not_])):
+            yield from _parts(inner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, StrictStr
 
+from app.spaces.counts import Entries, Tally
 from app.spaces.errors import InvalidQuery
 from app.spaces.multiset import MultisetSpace
 from app.spaces.queries.canonical import within
@@ -87,8 +88,12 @@ class CompiledElements(LinearQuery):
         """The weights as real numbers, exact in float64."""
         return np.ldexp(self.weights.astype(np.float64), -self.grid_bits)
 
-    def exact(self, data: Tensor) -> int:
-        return int(data.gather(self.positions).astype(np.int64) @ self.weights)
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return (Entries(self.positions),)
+
+    def exact_of(self, told: Sequence[Any]) -> int:
+        return int(told[0].astype(np.int64) @ self.weights)
 
     def inner(self, hypothesis: Tensor) -> float:
         return float(hypothesis.gather(self.positions) @ self.real)

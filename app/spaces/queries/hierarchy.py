@@ -6,7 +6,7 @@ declaration's: which counts are asked for is said by the attribute and the condi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from pydantic import Field, StrictStr
 
 from app.declarations.attributes import Attribute, branches
 from app.declarations.naming import listed
+from app.spaces.counts import Tally
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
@@ -27,7 +28,7 @@ from app.spaces.query import Query
 from app.spaces.questions import Nested
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
-from app.spaces.tensor import IntArray, PrivateTensor
+from app.spaces.tensor import IntArray
 
 
 class HierarchyQuery(Request):
@@ -157,8 +158,12 @@ class CompiledHierarchy(Query):
     def numbers(self) -> int:  # type: ignore[override]
         return len(self.tree.nodes)
 
-    def exact(self, data: PrivateTensor) -> IntArray:
-        return self._summed(np.asarray(self.base.exact(data)))
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return self.base.tallies
+
+    def exact_of(self, told: Sequence[Any]) -> IntArray:
+        return self._summed(self.base.exact_of(told))
 
     def _summed(self, counts: IntArray) -> IntArray:
         """The counts of all nodes from those of the categories."""

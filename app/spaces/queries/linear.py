@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
 
+from app.spaces.counts import CellCounts, Contraction, Entries, InnerProduct, Tally
 from app.spaces.cuts import CutQuestion
 from app.spaces.lazy import lazy
 from app.spaces.query import FullQuery, Index, LinearQuery, PartedQuery
 from app.spaces.questions import Local, Product, Question
-from app.spaces.tensor import BLOCK, Array, Axis, DenseTensor, FloatArray, IntArray, PrivateTensor, Tensor
+from app.spaces.tensor import BLOCK, Array, Axis, DenseTensor, FloatArray, IntArray, Tensor
 
 #: Combinations of values that conditions with ``any`` and ``not`` are looked at on.
 MOST_LOCAL = 1 << 20
@@ -79,8 +80,12 @@ class CompiledProduct(PartedQuery):
     def grid_bits(self) -> int:  # type: ignore[override]
         return sum(a.bits for a in self.axes if a is not None and a.weights is not None)
 
-    def exact(self, data: Tensor) -> int:
-        return int(data.contract(self.axes))
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return (Contraction(self.axes),)
+
+    def exact_of(self, told: Sequence[Any]) -> int:
+        return int(told[0])
 
     def inner(self, hypothesis: Tensor) -> float:
         return float(hypothesis.contract(self.axes))
@@ -174,9 +179,14 @@ class CompiledPair(FullQuery):
     def grid_bits(self) -> int:  # type: ignore[override]
         return 2 * self.left.bits
 
-    def exact(self, data: Tensor) -> int:
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return Contraction((self.left, self.right)), Contraction((self.both, self.both))
+
+    def exact_of(self, told: Sequence[Any]) -> int:
+        every, twice = told
         # The second sum counts every pair twice, so halving it is exact.
-        return int(data.contract((self.left, self.right))) - int(data.contract((self.both, self.both))) // 2
+        return int(every) - int(twice) // 2
 
     @lazy
     def _diagonal(self) -> FloatArray:
@@ -266,8 +276,12 @@ class CompiledSparse(LinearQuery):
         rows, columns = np.divmod(self.positions, self.shape[1])
         return columns * self.shape[1] + rows
 
-    def exact(self, data: Tensor) -> int:
-        return int(data.gather(self.positions).astype(np.int64) @ self.weights)
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return (Entries(self.positions),)
+
+    def exact_of(self, told: Sequence[Any]) -> int:
+        return int(told[0].astype(np.int64) @ self.weights)
 
     def inner(self, hypothesis: Tensor) -> float:
         return float(hypothesis.gather(self.positions) @ self.real)
@@ -306,8 +320,12 @@ class CompiledDense(FullQuery):
     rounding: float
     symmetric: bool = False
 
-    def exact(self, data: Tensor) -> int:
-        total = int(data.inner(self.weights, self.grid_bits))
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return (InnerProduct(self.weights, self.grid_bits),)
+
+    def exact_of(self, told: Sequence[Any]) -> int:
+        total = int(told[0])
         return total // 2 if self.symmetric else total
 
     def inner(self, hypothesis: Tensor) -> float:
@@ -372,8 +390,12 @@ class CompiledLocal(FullQuery):
     grid_bits = 0
     rounding = 0.0
 
-    def exact(self, data: PrivateTensor) -> int:
-        return int(data.marginal(self.axes)[self.selection].sum(dtype=np.int64))
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return (CellCounts((), (), (), among=(self.axes, self.selection), again=True),)
+
+    def exact_of(self, told: Sequence[Any]) -> int:
+        return int(told[0])
 
     def inner(self, hypothesis: Tensor) -> float:
         assert isinstance(hypothesis, DenseTensor), "a hypothesis over a table is one"
@@ -428,7 +450,11 @@ class CompiledZero(LinearQuery):
     grid_bits = 0
     is_zero = True
 
-    def exact(self, data: Tensor) -> int:
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return ()
+
+    def exact_of(self, told: Sequence[Any]) -> int:
         return 0
 
     def inner(self, hypothesis: Tensor) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field, StrictStr
 from pydantic import model_validator as _model_validator
 
+from app.spaces.counts import CellCounts, Tally
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
@@ -26,10 +27,9 @@ from app.spaces.queries.predicate import values_looked_at, within
 from app.spaces.queries.request import Request, Value, Where
 from app.spaces.query import Query
 from app.spaces.questions import Cells, Groups, Question, check_told
-from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
-from app.spaces.tensor import Array, Axis, IntArray, Members, PrivateTensor, count_of, index_set, listed_members
+from app.spaces.tensor import Array, Axis, IntArray, Members, count_of, index_set, listed_members
 from app.spaces.values import Label, Values
 
 #: Attributes, ascending, and for each combination of their values whether it is selected.
@@ -164,26 +164,13 @@ class CompiledMarginal(Query):
     def numbers(self) -> int:  # type: ignore[override]
         return math.prod(self.shape)
 
-    def exact(self, data: PrivateTensor) -> IntArray:
-        selected, partitions = dict(self.where), dict(zip(self.axes, self.cells, strict=True))
-        together = () if self.among is None else self.among[0]
-        named = tuple(sorted({*selected, *partitions, *together}))
-        if isinstance(data, RecordsTensor) and not data.few(named):
-            labels = [None if cells.cells == cells.size else cells.labels for cells in self.cells]
-            cells = list(zip(self.axes, labels, strict=True))
-            return data.tallied(cells, self.shape, self.where, self.among)
-        counts = data.marginal(named)
-        if self.among is not None:
-            shape = [self.universe[axis] if axis in together else 1 for axis in named]
-            counts = counts * self.among[1].reshape(shape)
-        # From the last axis on, so that those before keep their places.
-        for place, axis in reversed(list(enumerate(named))):
-            if axis in partitions:
-                counts = partitions[axis].summed(counts, place)
-            else:
-                index = selected.get(axis, _ALL)
-                counts = counts[(slice(None),) * place + (index,)].sum(axis=place, dtype=np.int64)
-        return np.array(counts, dtype=np.int64).reshape(-1)
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        cells = tuple(None if cells.cells == cells.size else cells for cells in self.cells)
+        return (CellCounts(self.axes, cells, self.shape, self.where, self.among, again=True),)
+
+    def exact_of(self, told: Sequence[Any]) -> IntArray:
+        return np.asarray(told[0]).reshape(-1)
 
     @property
     def range(self) -> tuple[float, float]:

@@ -139,7 +139,7 @@ class Condition(BaseModel):
 
     @_model_validator(mode="after")
     def _one(self) -> Self:
-        compared = any(bound is not None for bound in (self.ge, self.gt, self.lt, self.le))
+        compared = not (self.ge is None and self.gt is None and self.lt is None and self.le is None)
         if (self.between is not None) + (self.in_ is not None) + ("equals" in self.model_fields_set) + compared != 1:
             raise ValueError("give exactly one of between, in, equals, or comparisons")
         if (self.ge is not None and self.gt is not None) or (self.lt is not None and self.le is not None):

@@ -159,7 +159,7 @@ def is_text(kind: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TextLayout:
     """How a text file is laid out.
 
     Attributes:
@@ -173,7 +173,7 @@ class Layout:
     lines: int
 
 
-def text_layout(path: Path, separators: str, names: Sequence[str] = ()) -> Layout:
+def text_layout(path: Path, separators: str, names: Sequence[str] = ()) -> TextLayout:
     """The layout that the first record which is not blank shows.
 
     Fields are separated by that one of ``separators`` by which most of ``names`` are fields; among equals by the first
@@ -208,14 +208,14 @@ def text_layout(path: Path, separators: str, names: Sequence[str] = ()) -> Layou
     return max(known, key=lambda layout: len(set(names).intersection(layout.fields)))
 
 
-def _layout(text: str, line: str, blank: int, separator: str) -> Layout | None:
+def _layout(text: str, line: str, blank: int, separator: str) -> TextLayout | None:
     """The layout of a text by one separator; None where its first record cannot be read so."""
     if separator == " ":
         text = re.sub(r"[ \t]+", " ", line).strip(" ")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     with contextlib.suppress(csv.Error, StopIteration):
         fields = tuple(field.strip() for field in next(reader))
-        return Layout(separator, fields, blank + reader.line_num) if fields else None
+        return TextLayout(separator, fields, blank + reader.line_num) if fields else None
     return None
 
 

@@ -9,13 +9,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from app.audit import records
+from app.audit import writing
 from app.audit.log import movement_record, principal_record, registration_record, retirement_record
-from app.audit.merkle import Frontier, leaf_hash
-from app.audit.notes import Signer
 from app.curator.dataset import PublicDataset
 from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
+from curator_client.proofs import records
+from curator_client.proofs.merkle import Frontier, leaf_hash
+from curator_client.proofs.notes import Signer
 
 AT = "2026-11-22T{:02d}:25:{:02d}Z"
 #: A budget, the order that follows from it, and what may be spent (tests/unit/privacy has these by other means).
@@ -64,8 +65,8 @@ class Writer:
     def open(
         self, session: str, dataset: str, reserved: str, price: str | None = None, *, reserve: str = "", **more: Any
     ) -> None:
-        """A header, and what it reserves."""
-        pure = more.pop("pure", None)
+        """A header, and what it reserves; ``known`` are measurements of others that it starts from."""
+        pure, known = more.pop("pure", None), more.pop("known", None)
         plan = {
             "reserved": reserved,
             "reserved_pure": pure,
@@ -90,9 +91,10 @@ class Writer:
             "dataset": self.declared[dataset].descriptor() | more.pop("described", {}),
             "mechanism": {"construction": "mw", "epsilon": 0.25} | more.pop("mechanism", {}),
             "plan": plan | more.pop("plan", {}),
+            **({} if known is None else {"evidence": {"known": known, "made": []}}),
         }
         at = self.at
-        line = records.header(session=session, opening=opening, opened_at=at)
+        line = writing.header(session=session, opening=opening, opened_at=at)
         self.lines.append(line)
         self.heads[session] = (hashlib.sha256(line).hexdigest(), 0)
         self.sets[session] = dataset
@@ -101,20 +103,22 @@ class Writer:
     def answer(self, session: str, source: str = "hypothesis", **more: Any) -> None:
         fields: dict[str, Any] = {"query": b'{"type":"x"}', "values": [1.5], "error_bound": 10.5, "unverified": False}
         fields |= {"asked": records.canonical({"type": "predicate", "where": {"age": 3}})} | more
-        self._entry(session, records.answer_entry, source=source, **fields)
+        self._entry(session, writing.answer_entry, source=source, **fields)
 
     def forfeit(self, session: str, price: Mapping[str, str | None] | None = None) -> None:
-        self._entry(session, records.forfeit_entry, price=price)
+        self._entry(session, writing.forfeit_entry, price=price)
 
-    def measurement(self, session: str, cost: str) -> None:
+    def measurement(self, session: str, cost: str) -> str:
+        """The record of what a session's next entry measures; its hash."""
         measured = {
             "cost": {"renyi": cost, "pure": None},
             "measurement": {"noise": {"kind": "gaussian", "scale": "5.5"}},
         }
-        line = records.measurement_record(
+        line = writing.measurement_record(
             session=session, sequence=self.heads[session][1] + 1, measured=measured, recorded_at=self.at
         )
         self.lines.append(line)
+        return hashlib.sha256(line).hexdigest()
 
     def _entry(self, session: str, make: Any, **fields: Any) -> None:
         head, sequence = self.heads[session]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from app.audit import records
+from app.audit import writing
 from app.audit.replay import Verdict, replay
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms.protocol import Answer, Buy, Measured, Target, Units
@@ -21,9 +21,10 @@ from app.curator.request import parse_request
 from app.curator.session import Session
 from app.privacy.ledger import NOTHING, Amounts
 from app.services.measuring import measured_all
+from app.spaces.counts import ExactCounts
 from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.query import Query
-from app.spaces.tensor import PrivateTensor
+from curator_client.proofs import records
 
 Document = dict[str, Any]
 AT = "2026-01-01T00:00:00Z"
@@ -35,7 +36,7 @@ class Playing:
     session: Session
     lines: list[bytes]
     head: str
-    learnt: records.HypothesisDigest
+    learnt: writing.HypothesisDigest
 
     def open(self, dataset: PublicDataset, words: Document, known: tuple[bytes, ...] = ()) -> None:
         """Open it, with what others measured, and measure what is due."""
@@ -50,9 +51,9 @@ class Playing:
             made.append(self.record(measured, 0))
             session.pin(measured)
         opening = Opening(dataset, request, plan, None, Pins(pins.known, tuple(map(records.sha256, made))))
-        header = records.header(session="e1d2", opening=opening.document(), opened_at=AT)
+        header = writing.header(session="e1d2", opening=opening.document(), opened_at=AT)
         self.session, self.lines = session, [header]
-        self.head, self.learnt = records.sha256(header), records.HypothesisDigest(opening.document())
+        self.head, self.learnt = records.sha256(header), writing.HypothesisDigest(opening.document())
         self.begin(opening)
         for line in (*known, *made):
             self.add(line)
@@ -74,7 +75,7 @@ class Playing:
 
     @staticmethod
     def record(measured: Measured, sequence: int) -> bytes:
-        return records.measurement_record(
+        return writing.measurement_record(
             session="e1d2", sequence=sequence, measured=measured.document(), recorded_at=AT
         )
 
@@ -91,7 +92,7 @@ class Playing:
             name = records.sha256(line)
             self.add(line)
         assert isinstance(due, Answer)
-        sealed = records.answer_entry(
+        sealed = writing.answer_entry(
             sequence=sequence,
             query=query.canonical_bytes,
             values=session.values(query, due.units),
@@ -102,7 +103,7 @@ class Playing:
             previous_hash=self.head,
             measurement=name,
             target=asked.document(),
-            asked=records.words(words),
+            asked=writing.words(words),
         )
         session.record(query, due)
         self.add(sealed.line)
@@ -113,14 +114,14 @@ class Playing:
     def forfeit(self, price: Amounts) -> None:
         """A round that was begun and could not be recorded."""
         self.session.forfeit(price)
-        sealed = records.forfeit_entry(
+        sealed = writing.forfeit_entry(
             sequence=self.session.sequence, recorded_at=AT, previous_hash=self.head, price=price.document()
         )
         self.add(sealed.line)
         self.head = sealed.entry_hash
 
     def transcript(self) -> list[bytes]:
-        trailer = records.trailer(
+        trailer = writing.trailer(
             entries=self.session.sequence,
             head_hash=self.head,
             hypothesis_digest=self.learnt.hexdigest(),
@@ -133,7 +134,7 @@ class Playing:
 class PlayingGraphs(Playing):
     """One on a graph or a matrix, of these cells, with noise from a seed."""
 
-    cells: PrivateTensor
+    cells: ExactCounts
     drawn: Drawn
 
     def at_opening(self, session: Session) -> Iterable[Measured]:

@@ -16,14 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from app.audit import records
-from app.audit.merkle import Frontier, leaf_hash
-from app.audit.notes import Signer
+from app.audit import writing
 from app.audit.replay import Verdict, replay
 from app.client import LogFolder, NotVerified
 from app.services.sequencer import Sequencer
 from app.storage.log_store import SqlLog
+from curator_client.proofs import records
+from curator_client.proofs.merkle import Frontier, leaf_hash
+from curator_client.proofs.notes import Signer
 from tests.integration.world import HIT, World, make_world, query, transcript_of
+from tests.kit.patience import patience
 
 Document = dict[str, Any]
 SIGNER = Signer(bytes(range(32)))
@@ -110,10 +112,10 @@ def _session(world: World, dataset: str, words: Document, asked: list[Document])
 
 
 def _release(world: World, dataset: str, words: Document) -> str:
-    releases = world.built.services.releases
+    opener = world.built.services.opener
     ann = world.analyst("ann")
-    prepared = releases.prepare(ann, {"dataset": dataset, "epsilon": 1.0, **words}, None)
-    return str(json.loads(releases.open(ann, prepared, None))["id"])
+    prepared = opener.prepare_release(ann, {"dataset": dataset, "epsilon": 1.0, **words}, None)
+    return str(json.loads(opener.open(ann, prepared, None))["id"])
 
 
 def _transcript(world: World, id: str) -> list[bytes]:
@@ -155,7 +157,7 @@ def tell(folder: Path, families: Collection[str] = FAMILIES.keys()) -> Told:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -229,7 +231,7 @@ def rehashed(documents: Sequence[Document], *, renumber: bool = True) -> list[by
         for kind in ("known", "made"):
             evidence[kind] = [names.get(name, name) for name in evidence[kind]]
     lines, head = list[bytes](), ""
-    learnt = records.HypothesisDigest({k: v for k, v in header.items() if k not in _BESIDE})
+    learnt = writing.HypothesisDigest({k: v for k, v in header.items() if k not in _BESIDE})
     for document in documents:
         kind = document["record"]
         if kind == "header":

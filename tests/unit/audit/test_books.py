@@ -16,10 +16,10 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from app.audit.books import Books, Movement, Opened, Registered, Tally
-from app.audit.findings import Unfollowed
 from app.curator.dataset import Bought, PublicDataset
 from app.declarations.spec import parse_spec
 from app.privacy.ledger import Amounts
+from curator_client.proofs.findings import Unfollowed
 
 STEP = Decimal("1e-24")
 

@@ -16,11 +16,12 @@ from typing import Any
 import orjson
 import pytest
 
-from app.audit import records
-from app.audit.report import Reader
-from app.audit.report_checks import Verified
-from app.audit.report_html import page
+from app.audit import writing
 from app.cli import main
+from app.report.checks import Verified
+from app.report.page import page
+from app.report.reader import Reader
+from curator_client.proofs import records
 from tests.unit.audit.logs import honest, keep
 
 LINES = honest().lines
@@ -83,6 +84,7 @@ def test_no_value_of_a_line_brings_a_report_down(value: Any) -> None:
                 reader.survey(each)
             for each in lines:
                 reader.take(each)
+            reader.end()
             document = reader.document(Verified(None, None, None, "not looked at"))
             orjson.dumps(document)
             assert page(document)
@@ -209,7 +211,7 @@ def test_a_line_without_end_is_not_read(
 def test_lines_of_a_transcript_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Would catch records behind long weights that are taken for a part of them, and a last line without its end."""
     monkeypatch.setattr(records, "MOST_LINE", 1 << 10)
-    weights = records.weights_record("a" * 64, bytes(5000))
+    weights = writing.weights_record("a" * 64, bytes(5000))
     (tmp_path / "t").write_bytes(b"{}\n" + weights + b"\n[1]\n" + weights + b"\n[2]")
     with (tmp_path / "t").open("rb") as file:
         assert [*records.transcript_lines(file)] == [b"{}", records.WEIGHTS_HEAD, b"[1]", records.WEIGHTS_HEAD, b"[2]"]

@@ -13,7 +13,8 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.audit import records
+from app.audit import writing
+from curator_client.proofs import records
 from tests.strategies import queries, universes
 
 HASHES = st.binary(min_size=32, max_size=32).map(lambda b: b.hex())
@@ -43,7 +44,7 @@ def test_an_answer_is_what_the_library_writes(
     of other bytes than the ones that are stored."""
     u = d.draw(universes())
     query = u.compiled(d.draw(queries(u)))
-    sealed = records.answer_entry(
+    sealed = writing.answer_entry(
         sequence=sequence,
         query=query.canonical_bytes,
         values=[value],
@@ -88,7 +89,7 @@ DOCUMENTS = st.recursive(
 def test_words_are_what_the_library_writes(asked: dict[str, Any]) -> None:
     """Would catch 1.0 beside 1, exponents in another form, and keys in the order of another encoding: the faster
     library would write all of these otherwise. Only numbers of which JSON loses digits are not kept."""
-    kept = records.words(asked)
+    kept = writing.words(asked)
     if kept is None:
         assert any(abs(number) >= 2**53 for number in numbers_of(asked))
     else:
@@ -100,6 +101,15 @@ def numbers_of(node: Any) -> list[float]:
     if isinstance(node, dict | list):
         return [n for child in (node.values() if isinstance(node, dict) else node) for n in numbers_of(child)]
     return [node] if isinstance(node, int | float) else []
+
+
+@pytest.mark.parametrize("end", [9, 10**15, 2**53 - 1, -(2**53), 2**53, 2**64, 10**400, 1.0, -0.0, 2.5, 1e-7, 1e21])
+@pytest.mark.parametrize("text", ["a", "1.5", "1e5", "9" * 16, "é"])
+def test_numbers_and_texts_that_look_like_them(end: float, text: str) -> None:
+    """Would catch a number that the faster library writes otherwise, or not in full, where the document is taken as it
+    is: which it is by a look at the bytes alone."""
+    asked = {"where": {text: {"in": [text, 1, True, None, end]}}, "type": "predicate"}
+    assert writing.words(asked) == (None if abs(end) >= 2**53 else rfc8785.dumps(asked))
 
 
 @pytest.mark.parametrize(
@@ -115,14 +125,14 @@ def numbers_of(node: Any) -> list[float]:
 )
 def test_long_words_are_left_out(asked: dict[str, Any], kept: bool) -> None:
     """Would catch a transcript that grows by the arrays that were sent, and a limit a byte off."""
-    assert (records.words(asked) is not None) is kept
+    assert (writing.words(asked) is not None) is kept
 
 
 @given(DOCUMENTS.map(lambda d: {"type": d}), HASHES)
 def test_an_answer_has_its_words_in_the_chain(asked: dict[str, Any], previous: str) -> None:
     """Would catch the words outside of what the hash covers, or the hash out of its place in the line."""
-    kept = records.words(asked)
-    sealed = records.answer_entry(
+    kept = writing.words(asked)
+    sealed = writing.answer_entry(
         sequence=1,
         query=b"{}",
         values=[0.5],
@@ -149,7 +159,7 @@ def test_an_answer_has_its_words_in_the_chain(asked: dict[str, Any], previous: s
 
 @given(st.integers(1, 2**53 - 1), TIMES, HASHES)
 def test_a_forfeit_is_what_the_library_writes(sequence: int, at: str, previous: str) -> None:
-    sealed = records.forfeit_entry(sequence=sequence, recorded_at=at, previous_hash=previous)
+    sealed = writing.forfeit_entry(sequence=sequence, recorded_at=at, previous_hash=previous)
     document = {"record": "forfeit", "sequence": sequence, "recorded_at": at, "previous_hash": previous}
     assert sealed.entry_hash == hashlib.sha256(rfc8785.dumps(document)).hexdigest()
     assert sealed.line == rfc8785.dumps(document | {"entry_hash": sealed.entry_hash})
@@ -159,7 +169,7 @@ def test_a_forfeit_is_what_the_library_writes(sequence: int, at: str, previous: 
 def test_headers_and_weights_carry_any_text_and_bytes(name: str, blob: bytes) -> None:
     """Names of attributes and categories may be any text: would catch an encoding that loses or escapes it
     otherwise."""
-    line = records.header(
+    line = writing.header(
         session="s",
         opening={
             "dataset": {"domain": {"attributes": [{"name": name, "values": [name + "a", name]}]}, name: name},
@@ -171,7 +181,7 @@ def test_headers_and_weights_carry_any_text_and_bytes(name: str, blob: bytes) ->
     assert rfc8785.dumps(document) == line
     assert document["dataset"][name] == name
     digest = hashlib.sha256(blob).hexdigest()
-    read = json.loads(records.weights_record(digest, blob))
+    read = json.loads(writing.weights_record(digest, blob))
     assert base64.b64decode(read["data"]) == blob
     assert read["sha256"] == digest
 
@@ -186,7 +196,7 @@ def test_what_is_no_record_is_refused(line: bytes) -> None:
 def test_what_is_no_json_number_is_not_recorded(value: float) -> None:
     """Would catch an entry that nobody can read again."""
     with pytest.raises(ValueError):
-        records.answer_entry(
+        writing.answer_entry(
             sequence=1,
             query=b"{}",
             values=[value],
@@ -201,7 +211,7 @@ def test_what_is_no_json_number_is_not_recorded(value: float) -> None:
 def test_numbers_equal_across_types_are_written_each_as_its_own() -> None:
     """Catches a memory of written numbers that takes True, which only a forged record holds, for 1."""
     lines = [
-        records.answer_entry(
+        writing.answer_entry(
             sequence=1,
             query=b"{}",
             values=[value],

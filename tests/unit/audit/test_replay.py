@@ -17,10 +17,11 @@ import rfc8785
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.audit.replay import Verdict, replay, replay_file
+from app.audit.replay import Verdict, replay
 from app.curator.errors import UpdatesExhausted
 from app.curator.mechanisms.round import Hit, race
 from app.spaces.queries.registry import from_canonical, parse_query
+from app.verifying.transcript import replay_file
 from tests.strategies import BUDGET, Universe, Words, data, queries, universe, universes
 from tests.unit.audit.transcripts import Document, Played, hypothesis_digest, play_session, reseal
 

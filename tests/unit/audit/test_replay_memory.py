@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.audit.replay import replay_file
-from benchmarks.replay import make_transcript, replayed
+from app.verifying.transcript import replay_file
+from benchmarks.service.replay import make_transcript, replayed
 
 #: Bytes beyond the program itself; the file alone is larger.
 ROOM = 40 << 20

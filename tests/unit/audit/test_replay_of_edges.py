@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.audit import records
-from app.audit.replay import Verdict, replay_file
+from app.audit import writing
+from app.audit.replay import Verdict
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.feasibility import find_plan
@@ -26,6 +26,8 @@ from app.measurements.record import Measurement
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.privacy.ledger import Amounts, total
+from app.verifying.transcript import replay_file
+from curator_client.proofs import records
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +75,7 @@ def written(
     cells = plan.buy.strategy.cells
     units = np.arange(cells) % 2 if plan.buy.noise.kind == "flips" else np.arange(cells) - 5
     made = Measured(Measurement(plan.buy.strategy, plan.buy.noise, units), plan.buys[0].price)
-    lines = [records.header(session="s", opening=opening, opened_at=NOW)]
+    lines = [writing.header(session="s", opening=opening, opened_at=NOW)]
     head = records.sha256(lines[0])
     told = list(forge(made))
     if plan.degrees is not None:
@@ -81,15 +83,15 @@ def written(
         ends = Measurement(strategy, plan.degrees.noise, np.arange(strategy.cells) - 2)
         told += degrees(Measured(ends, plan.buys[1].price))
     for sequence, each in enumerate(told, start=1):
-        line = records.measurement_record(session="s", sequence=sequence, measured=each.document(), recorded_at=NOW)
-        sealed = records.release_entry(
+        line = writing.measurement_record(session="s", sequence=sequence, measured=each.document(), recorded_at=NOW)
+        sealed = writing.release_entry(
             sequence=sequence, recorded_at=NOW, previous_hash=head, measurement=records.sha256(line)
         )
         lines += [line, sealed.line]
         head = sealed.entry_hash
-    digest = records.HypothesisDigest(opening).hexdigest()
+    digest = writing.HypothesisDigest(opening).hexdigest()
     lines.append(
-        records.trailer(entries=len(told), head_hash=head, hypothesis_digest=digest, updates=len(told), status="closed")
+        writing.trailer(entries=len(told), head_hash=head, hypothesis_digest=digest, updates=len(told), status="closed")
     )
     return lines, plan
 

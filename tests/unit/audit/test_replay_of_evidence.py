@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import rfc8785
 
-from app.audit import records
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms.protocol import Answer, Buy, Measured, Units
 from app.curator.session import Session
@@ -33,6 +32,7 @@ from app.spaces.partition import Marginal
 from app.spaces.queries.registry import parse_query
 from app.spaces.query import Query
 from app.spaces.records import RecordsTensor
+from curator_client.proofs import records
 from tests.unit.audit.playing import Document, Playing, Told, judged
 
 #: Each plays and replays a session of some thirty fits.

@@ -23,8 +23,8 @@ from app.declarations.spec import parse_spec
 from app.measurements.packing import packed_numbers, unpacked_numbers
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Account, Amounts
+from app.spaces.dense import CountsTensor
 from app.spaces.queries.registry import parse_query
-from app.spaces.tensor import DenseTensor
 from tests.unit.audit.playing import Document, Drawn, PlayingGraphs, Told, judged
 from tests.unit.audit.test_replay_of_evidence import documents_of, paid, sealed
 
@@ -43,14 +43,14 @@ MODES: dict[str, Document] = {
 }
 
 
-def cells(kind: str) -> DenseTensor:
+def cells(kind: str) -> CountsTensor:
     """Of a graph a tenth; of a matrix all, in halves."""
     rng = np.random.default_rng(1)
     if kind == "matrix":
-        return DenseTensor(rng.integers(-2, 5, (60, 60)))
+        return CountsTensor(rng.integers(-2, 5, (60, 60)))
     found = (rng.random((60, 60)) < 0.4).astype(np.int64)
     np.fill_diagonal(found, 0)
-    return DenseTensor(found if kind == "directed" else np.triu(found, 1) + np.triu(found, 1).T)
+    return CountsTensor(found if kind == "directed" else np.triu(found, 1) + np.triu(found, 1).T)
 
 
 class GraphPlayer(PlayingGraphs):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import rfc8785
 
-from app.audit import records
+from app.audit import writing
 from app.audit.replay import replay
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.mechanisms.protocol import Test
@@ -26,9 +26,10 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
-from app.spaces.multiset import ElementsTensor
+from app.spaces.elements import ElementsTensor
 from app.spaces.queries.registry import from_canonical, parse_query
 from app.storage.private_data import ElementsData
+from curator_client.proofs import records
 from tests.strategies import released
 from tests.unit.audit.transcripts import hypothesis_digest
 
@@ -119,7 +120,7 @@ def played(case: str, noise: Callable[[int, float], int]) -> tuple[Session, list
     if plan.purchase is not None and bought is not None:
         paid = Bought(bought, plan.purchase.noise_scale)
     opening = Opening(dataset, request, plan, paid)
-    header = records.header(session="s", opening=opening.document(), opened_at="2026-01-01T00:00:00Z")
+    header = writing.header(session="s", opening=opening.document(), opened_at="2026-01-01T00:00:00Z")
     session = Session(opening)
     space = dataset.space
     tensor = data if isinstance(data, ElementsTensor) else space.tensor(data)
@@ -137,8 +138,8 @@ def played(case: str, noise: Callable[[int, float], int]) -> tuple[Session, list
             assert abs(outcome.value - private) <= plan.threshold_units + plan.noise_bound_units
         if query.blob is not None and query.canonical["sha256"] not in named:
             named.add(query.canonical["sha256"])
-            lines.append(records.weights_record(query.canonical["sha256"], query.blob))
-        entry = records.answer_entry(
+            lines.append(writing.weights_record(query.canonical["sha256"], query.blob))
+        entry = writing.answer_entry(
             sequence=number,
             query=query.canonical_bytes,
             values=[session.real(int(due.units[0]))],
@@ -152,7 +153,7 @@ def played(case: str, noise: Callable[[int, float], int]) -> tuple[Session, list
         head = entry.entry_hash
         session.record(query, due)
     lines.append(
-        records.trailer(
+        writing.trailer(
             entries=len(asked),
             head_hash=head,
             hypothesis_digest=hypothesis_digest([json.loads(line) for line in lines]),

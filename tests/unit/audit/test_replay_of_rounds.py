@@ -11,21 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.audit import records
+from app.audit import writing
 from app.audit.replay import Verdict, replay
 from app.curator.dataset import PublicDataset
 from app.curator.opening import Opening, Pins
-from app.curator.planners.rounds import construction_of
-from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
-from app.curator.session import Session
 from app.declarations.spec import parse_spec
-from app.releases.rounds import Hypothesis
-from app.services.measuring import measured_all
+from app.services.release_measuring import Ready, measured_for
 from app.services.release_request import parse_release
-from app.services.release_rounds import play
 from app.spaces.records import RecordsTensor
+from curator_client.proofs import records
 from tests.told_noise import Noise
 
 Document = dict[str, Any]
@@ -60,17 +56,12 @@ def honest(public: bool = True) -> tuple[bytes, ...]:
     }
     request = parse_request(parse_release(asked).session())
     opening = Opening(dataset, request, make_plan(dataset, request), None, Pins((), ()))
-    session, noise = Session(opening), Noise()
-    assert isinstance(session.plan, WorkloadPlan)
-    assert session.plan.iterations is not None
-    made = measured_all(noise, session.dataset.space, data(), session.purchases())
-    hypothesis = Hypothesis(construction_of(dataset, request, [each.table for each in made]))
-    made += play(session.plan.iterations.rounds, hypothesis, session.dataset.space, data(), noise, lambda part: None)
+    made = measured_for(Ready(opening, [], data()), Noise())
     documents = [
         {"record": "measurement", "session": "e1d2", "sequence": k, "recorded_at": AT, **each.document()}
         for k, each in enumerate(made, start=1)
     ]
-    header = records.header(session="e1d2", opening=opening.document(), opened_at=AT)
+    header = writing.header(session="e1d2", opening=opening.document(), opened_at=AT)
     return tuple(written(header, documents))
 
 
@@ -80,15 +71,15 @@ def written(header: bytes, measurements: list[Document]) -> list[bytes]:
     opening = {name: told for name, told in json.loads(header).items() if name not in _NOT_OF_THE_OPENING}
     for sequence, document in enumerate(measurements, start=1):
         line = records.canonical(document | {"sequence": sequence})
-        sealed = records.release_entry(
+        sealed = writing.release_entry(
             sequence=sequence, recorded_at=AT, previous_hash=head, measurement=records.sha256(line)
         )
         lines += [line, sealed.line]
         head = sealed.entry_hash
-    trailer = records.trailer(
+    trailer = writing.trailer(
         entries=len(measurements),
         head_hash=head,
-        hypothesis_digest=records.HypothesisDigest(opening).hexdigest(),
+        hypothesis_digest=writing.HypothesisDigest(opening).hexdigest(),
         updates=len(measurements),
         status="closed",
     )
@@ -190,12 +181,12 @@ def broken_off(price: Document, *, beside: int = 0) -> list[bytes]:
     header, *lines = honest()
     before = lines[: 2 * beside]
     head = json.loads(before[-1])["entry_hash"] if before else records.sha256(header)
-    sealed = records.forfeit_entry(sequence=beside + 1, recorded_at=AT, previous_hash=head, price=price)
+    sealed = writing.forfeit_entry(sequence=beside + 1, recorded_at=AT, previous_hash=head, price=price)
     opening = {name: told for name, told in json.loads(header).items() if name not in _NOT_OF_THE_OPENING}
-    trailer = records.trailer(
+    trailer = writing.trailer(
         entries=beside + 1,
         head_hash=sealed.entry_hash,
-        hypothesis_digest=records.HypothesisDigest(opening).hexdigest(),
+        hypothesis_digest=writing.HypothesisDigest(opening).hexdigest(),
         updates=beside + 1,
         status="closed",
     )
@@ -222,7 +213,7 @@ def test_nothing_is_measured_behind_a_loss() -> None:
     header, lost, _ = broken_off({"renyi": share, "pure": None})
     document = json.loads(honest()[1]) | {"sequence": 2, "cost": {"renyi": "0", "pure": None}}
     line = records.canonical(document)
-    sealed = records.release_entry(
+    sealed = writing.release_entry(
         sequence=2,
         recorded_at=AT,
         previous_hash=json.loads(lost)["entry_hash"],

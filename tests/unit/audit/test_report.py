@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.audit.notes import Checkpoint
-from app.audit.report import MOST_DETAILS, Reader
-from app.audit.report_books import MOST_MOVEMENTS
-from app.audit.report_checks import Verified
-from app.audit.report_html import page
-from app.audit.report_points import STRETCHES, Thinned
-from app.audit.report_sessions import MOST_QUESTIONS
+from app.report.books import MOST_MOVEMENTS
+from app.report.checks import Verified
+from app.report.page import page
+from app.report.points import STRETCHES, Thinned
+from app.report.reader import MOST_DETAILS, Reader
+from app.report.sessions import MOST_QUESTIONS
+from curator_client.proofs.notes import Checkpoint
 from tests.unit.audit.logs import LIMIT, Writer, honest
 
 JSON = dict[str, Any]
@@ -38,6 +38,7 @@ def read(lines: list[bytes]) -> Reader:
         reader.survey(line)
     for line in lines:
         reader.take(line)
+    reader.end()
     return reader
 
 

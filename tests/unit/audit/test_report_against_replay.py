@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import pytest
 
 from app.client import LogFolder
 from app.client.log_report import report_of
-from tests.unit.audit.logs import keep
+from tests.unit.audit.logs import Writer, keep
+from tests.unit.audit.tampering import changed, documents_of, places, tell
 from tests.unit.audit.test_folder import line, log_of, played
 from tests.unit.audit.transcripts import Document
 
@@ -112,3 +114,135 @@ def test_transcripts_that_a_replay_refuses_do_not_hold(tmp_path: Path, fault: st
     FILES[fault](kept / "sessions" / "a1b2.ndjson")
     assert not LogFolder(kept).replay().ok
     assert not report_of(kept, replay=True)["holds"]
+
+
+# ------------------------------------------------------------------------------------------ what sessions start from
+
+SHARED = {"construction": "evidence", "share": True}
+
+
+def measured(log: Writer, session: str, dataset: str, mechanism: Document = SHARED) -> str:
+    """A session that measures something; the name of that."""
+    log.open(session, dataset, "0.1", mechanism=mechanism)
+    name = log.measurement(session, "0.03")
+    log.answer(session, "measurement", measurement=name)
+    log.move("charge", session, "0.03", sequence=1)
+    return name
+
+
+def on_two_data_sets(log: Writer) -> None:
+    name = measured(log, "s1", "people")
+    log.open("s2", "people", "0.1", mechanism=SHARED, known=[name])
+    log.open("s3", "survey", "0.1", mechanism=SHARED, known=[name])
+
+
+def of_another_data_set(log: Writer) -> None:
+    log.open("s2", "survey", "0.1", mechanism=SHARED, known=[measured(log, "s1", "people")])
+
+
+def kept_to_itself(log: Writer) -> None:
+    name = measured(log, "s1", "people", SHARED | {"share": False})
+    log.open("s2", "people", "0.1", mechanism=SHARED, known=[name])
+
+
+def no_name(log: Writer) -> None:
+    log.open("s2", "people", "0.1", mechanism=SHARED, known=["no hash"])
+
+
+def not_charged(log: Writer) -> None:
+    log.open("s1", "people", "0.1", "0.01")
+    log.answer("s1", "measurement")
+    log.hour += 1
+    log.open("s2", "survey", "0.1")
+
+
+def no_such_event(log: Writer) -> None:
+    log.principal("crowned", "ana")
+
+
+#: What is wrong with a log, and what a replay says of it. The sessions have no transcripts.
+LOGS: dict[str, tuple[Callable[[Writer], None], str]] = {
+    "two data sets start from one measurement": (on_two_data_sets, "sessions on two data sets start from one"),
+    "a measurement of another data set": (of_another_data_set, "of another data set"),
+    "a measurement that is not shared": (kept_to_itself, "does not share"),
+    "a measurement without a name": (no_name, "a header describes no session"),
+    "what was measured is not charged": (not_charged, "paid less than its records cost"),
+    "a principal's event is none": (no_such_event, "a principal that is not known"),
+}
+
+
+@pytest.mark.parametrize("fault", [None, *LOGS])
+def test_both_know_a_fault_of_the_lines_alone(tmp_path: Path, fault: str | None) -> None:
+    """Rules across sessions and data sets. Catches one that a replay holds and a report does not, or the other way
+    round: then one of them says that all holds, or speaks of the transcripts that are not there."""
+    log = Writer()
+    log.register("people")
+    log.register("survey")
+    if fault is None:
+        log.open("s2", "people", "0.1", mechanism=SHARED, known=[measured(log, "s1", "people")])
+    else:
+        LOGS[fault][0](log)
+    kept = keep(tmp_path / "log", log.lines)
+    found, document = LogFolder(kept).replay().broken, report_of(kept)
+    assert found is not None
+    if fault is None:
+        assert found.problem == "the transcript is missing"
+        assert document["holds"], document["checks"]
+    else:
+        assert LOGS[fault][1] in found.problem
+        assert not document["holds"]
+        assert found.problem in {each["says"] for each in document["findings"]["first"]}
+
+
+# ------------------------------------------------------------------------------------------ whatever is changed
+
+
+def keep_all(folder: Path, lines: list[bytes], transcripts: dict[str, list[bytes]]) -> Path:
+    """A folder with these lines, signed, and transcripts by their ids."""
+    kept = keep(folder, lines)
+    for id, own in transcripts.items():
+        place = kept / ("releases" if b'"workload"' in own[0] else "sessions")
+        place.mkdir(exist_ok=True)
+        (place / f"{id}.ndjson").write_bytes(b"".join(each + b"\n" for each in own))
+    return kept
+
+
+def hurt(rng: random.Random, lines: list[bytes]) -> None:
+    """Change, leave out, repeat or move one of some lines."""
+    at = rng.randrange(len(lines))
+    match rng.randrange(6):
+        case 0:
+            lines.insert(rng.randrange(len(lines)), lines.pop(at))
+        case 1:
+            lines.insert(rng.randrange(len(lines)), lines[at])
+        case 2:
+            lines.pop(at)
+        case _:
+            documents = documents_of(lines)
+            place = rng.choice([*places(documents[at])])
+            made = changed(documents, at, place, drop=rng.random() < 0.2)[at]
+            made.pop("_was", None)
+            lines[at] = line(made)
+
+
+@pytest.mark.slow
+def test_both_say_the_same_of_whatever_is_changed(tmp_path: Path) -> None:
+    """A service's log and transcripts, of which one thing is other than it was. Catches a rule that one of the two
+    lacks, among them those across sessions: what they buy, start from, measure and give back."""
+    told = tell(tmp_path / "service", ["evidence", "mw, bought", "workload"])
+    ids = [json.loads(own[0])["session"] for pair in told.transcripts.values() for own in pair]
+    honest = dict(zip(ids, (own for pair in told.transcripts.values() for own in pair), strict=True))
+    kept = keep_all(tmp_path / "honest", told.log, honest)
+    assert LogFolder(kept).replay().ok
+    assert all(each["holds"] for each in report_of(kept, replay=True)["checks"])
+    rng, refused = random.Random(7), [0, 0]
+    for number in range(90):
+        log, transcripts = [*told.log], {id: [*own] for id, own in honest.items()}
+        of_log = number % 3 != 0
+        hurt(rng, log if of_log else transcripts[rng.choice(ids)])
+        kept = keep_all(tmp_path / f"log{number}", log, transcripts)
+        replayed, document = LogFolder(kept).replay(), report_of(kept, replay=True)
+        assert document["holds"] == replayed.ok, (number, replayed.document()["problem"], document["checks"])
+        assert report_of(kept)["holds"] >= replayed.ok
+        refused[of_log] += not replayed.ok
+    assert min(refused) > 15

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.audit.notes import Signer
 from app.cli import main
+from curator_client.proofs.notes import Signer
 from tests.unit.audit.logs import SIGNER, Writer, honest, keep
 
 

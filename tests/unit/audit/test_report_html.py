@@ -12,11 +12,11 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
-from app.audit.report_html import page
-from app.audit.report_markup import Markup, joined, tag
-from app.audit.report_plots import height_axis, number_axis, time_axis
-from app.audit.report_style import STYLE
+from app.report.page import page
+from app.report.pages import environment, style
+from app.report.plots import height_axis, number_axis, time_axis
 from tests.unit.audit.logs import Writer, honest
 from tests.unit.audit.test_report import report
 
@@ -137,7 +137,8 @@ def test_hostile_words_are_text(word: str) -> None:
 @given(st.text())
 def test_markup_shows_what_it_was_given(text: str) -> None:
     """Catches an escape that is left out, and letters that are not seen or turn the writing round."""
-    made = joined((text, tag("a", text, title=text)))
+    template = environment().from_string('{{ text }}<a title="{{ text }}">{{ text }}</a>{{ nothing }}')
+    made = template.render(text=text, nothing=None)
     seen = Seen(made)
     assert seen.tags == ["a"]
     shown = dict(seen.attributes)["title"]
@@ -146,7 +147,12 @@ def test_markup_shows_what_it_was_given(text: str) -> None:
     assert not set(shown) & set("\u202e\u2066\u200f\x00\x1b\ufeff")
     if text.isascii() and text.isprintable():
         assert shown == text
-    assert joined([Markup("<b>")]) == "<b>"
+
+
+def test_a_name_that_is_not_known_is_an_error() -> None:
+    """Catches a template that shows nothing where a field was renamed."""
+    with pytest.raises(UndefinedError, match="other"):
+        environment().from_string("{{ report.other }}").render(report={})
 
 
 def test_nothing_is_allowed_but_the_page_s_own_style() -> None:
@@ -154,12 +160,13 @@ def test_nothing_is_allowed_but_the_page_s_own_style() -> None:
     text = page(report(honest().lines))
     seen = harmless(text)
     policy = next(value for name, value in seen.attributes if value and value.startswith("default-src"))
-    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    css = style("report.css")
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     assert text.index("Content-Security-Policy") < text.index("<style>")
-    assert f"<style>{STYLE}</style>" in text
+    assert f"<style>{css}</style>" in text
     assert not re.search(r"https?:", text)
-    assert "@import" not in STYLE
+    assert "@import" not in css
 
 
 def test_pictures_tell_in_words_what_they_show() -> None:

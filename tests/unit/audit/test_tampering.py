@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 
-from app.audit import records
-from app.audit.log import Follower, LogForked, LogShrank
-from app.audit.merkle import (
+from app.client.errors import Contradicted, NotVerified
+from app.client.log import LogFolder
+from curator_client.proofs import records
+from curator_client.proofs.follower import Follower, LogForked, LogShrank
+from curator_client.proofs.merkle import (
     ProofRefused,
     check_consistency,
     check_inclusion,
@@ -28,8 +30,6 @@ from app.audit.merkle import (
     leaf_hash,
     root,
 )
-from app.client.errors import Contradicted, NotVerified
-from app.client.log import LogFolder
 from tests.unit.audit.tampering import (
     FAMILIES,
     SIGNER,

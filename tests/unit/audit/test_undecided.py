@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from numpy.linalg import LinAlgError
 
-from app.audit import books, records
-from app.audit.findings import Malformed, Undecided, taking_apart
+from app.audit import books, writing
+from app.audit.failures import Malformed, Undecided, taking_apart
 from app.audit.replay import replay
 from app.cli import main
 from app.client.log_report import report_of
@@ -52,7 +52,7 @@ def test_a_fault_of_the_mathematics_is_no_verdict(fault: type[Exception], monkey
 #: Where a transcript's or a log's documents meet this program's own code.
 GUARDED: list[tuple[Any, str]] = [
     (TableStrategy, "check"),
-    (records, "answer_entry"),
+    (writing, "answer_entry"),
     (books, "parse_spec"),
 ]
 

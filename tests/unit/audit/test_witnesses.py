@@ -16,9 +16,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.audit.key_changes import KeyChange, statement_in, vouched
-from app.audit.log import Follower, LinesRefused, LogForked, key_record
-from app.audit.notes import (
+from app.audit.log import key_record
+from curator_client.proofs.follower import Follower, LinesRefused, LogForked
+from curator_client.proofs.key_changes import KeyChange, statement_in, vouched
+from curator_client.proofs.notes import (
     Checkpoint,
     NoteMalformed,
     NoteRefused,

@@ -17,7 +17,7 @@ import numpy as np
 import rfc8785
 from scipy.sparse import csr_array
 
-from app.audit import records
+from app.audit import writing
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
 from app.curator.facts import measure
@@ -111,7 +111,7 @@ def play_session(
             if session.updates_left == 0:
                 continue
             session.forfeit()
-            sealed = records.forfeit_entry(sequence=session.sequence, recorded_at=at, previous_hash=head)
+            sealed = writing.forfeit_entry(sequence=session.sequence, recorded_at=at, previous_hash=head)
             played.lines.append(sealed.line)
             head = sealed.entry_hash
             continue
@@ -134,9 +134,9 @@ def play_session(
             answer = due
         if query.blob is not None and query.digest not in named:
             named.add(query.digest)
-            played.lines.append(records.weights_record(query.canonical["sha256"], query.blob))
+            played.lines.append(writing.weights_record(query.canonical["sha256"], query.blob))
         session.record(query, answer)
-        sealed = records.answer_entry(
+        sealed = writing.answer_entry(
             sequence=session.sequence,
             query=query.canonical_bytes,
             values=[session.real(int(answer.units[0]))],

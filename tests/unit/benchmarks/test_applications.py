@@ -16,8 +16,9 @@ from app.constructions.base import PublicFacts
 from app.constructions.mechanism import parse_mechanism
 from app.constructions.registry import construct
 from app.spaces.tensor import DenseTensor
-from benchmarks import applications, applications_measure, applications_play, applications_real, constructions
-from benchmarks.applications_data import (
+from benchmarks.harness import report
+from benchmarks.research import applications, applications_measure, applications_play, applications_real
+from benchmarks.research.applications_data import (
     bipartite,
     graph_data,
     imbalanced_degrees,
@@ -26,7 +27,7 @@ from benchmarks.applications_data import (
     power_law_degrees,
     table_data,
 )
-from benchmarks.applications_measure import (
+from benchmarks.research.applications_measure import (
     cuts,
     gaussian_queries,
     linear_queries,
@@ -36,7 +37,7 @@ from benchmarks.applications_measure import (
     randomised,
     with_norm,
 )
-from benchmarks.applications_play import (
+from benchmarks.research.applications_play import (
     CutAnalyst,
     DenseAnalyst,
     FreeCutAnalyst,
@@ -49,7 +50,7 @@ from benchmarks.applications_play import (
     attack,
     needed,
 )
-from benchmarks.applications_theory import (
+from benchmarks.research.applications_theory import (
     PROMISES,
     Degrees,
     exponents,
@@ -62,7 +63,7 @@ from benchmarks.applications_theory import (
     root_law,
     schatten_promise,
 )
-from benchmarks.harness import report
+from benchmarks.service import constructions
 
 pytestmark = pytest.mark.slow
 
@@ -347,42 +348,63 @@ class TestPlainLines:
 class TestTasks:
     """Every measurement runs at a tiny size and gives the figures that tables and plots read."""
 
+    NODES = (12, 16, 20)
+    SIZE = replace(applications.QUICK, nodes=NODES, columns=(4, 6, 8), size=4, betas=())
+
+    def shown(self, section: str, rows: list[applications.Row], folder: Path) -> None:
+        """Prints a section's tables and draws its plots."""
+        assert not any(map(applications._broken, rows))
+        for name, draw in applications.tables(section, rows, self.SIZE, applications.Output(None, None)).items():
+            draw(folder / name)
+
     @pytest.mark.slow
-    def test_tables_and_plots(self, tmp_path: Path) -> None:
+    def test_tables_and_plots_of_cuts(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Would catch a table or a plot that no longer fits what is measured."""
         pytest.importorskip("matplotlib")
-        terms, nodes = Terms(100.0, 10**6), (12, 16, 20)
-        size = replace(applications.QUICK, nodes=nodes, columns=(4, 6, 8), size=4)
-        output = applications.Output(None, None)
-        graphs = [
+        # Searches take most of the time, and have a test of their own.
+        monkeypatch.setattr(applications, "least_epsilon", lambda *_: 12.5)
+        terms = Terms(100.0, 10**6)
+        rows = [
             row
             for family, name in itertools.product(("imbalanced", "imbalanced, S alone, nested"), ("fk", "schatten"))
-            for row in cuts(family, 4, name, "rdp", nodes, (0,), terms)
+            for row in cuts(family, 4, name, "rdp", self.NODES, (0,), terms)
         ]
-        graphs += cuts("imbalanced", 4, "group", "rdp", (16,), (0,), terms, "paper")
+        rows += cuts("imbalanced", 4, "group", "rdp", (16,), (0,), terms, "paper")
         for family, right in (("imbalanced", 4), ("imbalanced", None)):
-            graphs += cuts(family, right, "mw", "jt2012", nodes, (0,), terms)
-            graphs += plain(family, nodes, right, (0,), terms)
-        low = [
+            rows += cuts(family, right, "mw", "jt2012", self.NODES, (0,), terms)
+            rows += plain(family, self.NODES, right, (0,), terms)
+        self.shown("cuts", rows, tmp_path)
+        drawn = {path.name for path in tmp_path.iterdir()}
+        assert drawn >= {f"{name}.{kind}" for name in ("growth", "duel") for kind in ("png", "svg")}
+
+    @pytest.mark.slow
+    def test_tables_and_plots_of_matrices(self, tmp_path: Path) -> None:
+        """Would catch the same."""
+        pytest.importorskip("matplotlib")
+        rows = [
             row
             for name in ("fk", "group", "schatten")
             for n in (4, 5)
             for row in gaussian_queries(name, n, 1, (0, 1), 0.5)
         ]
-        low += matrices("schatten", "rdp", size.columns, 1, (0,), Terms(300.0, 10**6))
-        low += plain_matrices(size.columns, 1, (0,), Terms(300.0, 10**6))
-        linear = [
+        rows += matrices("schatten", "rdp", self.SIZE.columns, 1, (0,), Terms(300.0, 10**6))
+        rows += plain_matrices(self.SIZE.columns, 1, (0,), Terms(300.0, 10**6))
+        self.shown("rank", rows, tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} >= {"rank.png", "rank.svg"}
+
+    @pytest.mark.slow
+    def test_tables_and_plots_of_linear_queries(self, tmp_path: Path) -> None:
+        """Would catch the same."""
+        pytest.importorskip("matplotlib")
+        size = self.SIZE
+        rows = [
             row
             for name, records in itertools.product(("mw", "fk"), size.records)
             for row in linear_queries(name, records, size.cells[0], size.support, 10**6, (0,), 1.0)
         ]
-        linear += [row for name in ("mw", "median") for row in linear_queries(name, 1_000, 4, 2, 16, (0,), 1.0)]
-        for section, rows in (("cuts", graphs), ("rank", low), ("linear", linear)):
-            for name, draw in applications.tables(section, rows, size, output).items():
-                draw(tmp_path / name)
-            assert not any(map(applications._broken, rows))
-        drawn = ("growth", "duel", "rank", "linear")
-        assert {path.name for path in tmp_path.iterdir()} >= {f"{n}.{k}" for n in drawn for k in ("png", "svg")}
+        rows += [row for name in ("mw", "median") for row in linear_queries(name, 1_000, 4, 2, 16, (0,), 1.0)]
+        self.shown("linear", rows, tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} >= {"linear.png", "linear.svg"}
 
     def test_contest(self) -> None:
         """Would catch figures of a table of mechanisms under another's name, or a power that is not that of V."""

@@ -9,10 +9,10 @@ import pytest
 from scipy.sparse import csr_array
 
 from app.demo.baseline import gaussian_sigma
-from benchmarks import applications_evidence as benchmark
-from benchmarks.applications_data import DELTA, directed_data
-from benchmarks.applications_real import SOURCES
-from benchmarks.graphs_data import Graph
+from benchmarks.research import applications_evidence as benchmark
+from benchmarks.research.applications_data import DELTA, directed_data
+from benchmarks.research.applications_real import SOURCES
+from benchmarks.research.graphs_data import Graph
 
 pytestmark = pytest.mark.slow
 

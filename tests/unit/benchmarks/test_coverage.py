@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chisquare
 
-from benchmarks import coverage, coverage_data
-from benchmarks.coverage_judge import Cell, judged
-from benchmarks.coverage_played import Drawn
+from benchmarks.research import coverage, coverage_data
+from benchmarks.research.coverage_judge import Cell, judged
+from benchmarks.research.coverage_played import Drawn
 
 
 def cell(covered: float, sessions: int = 1000, confidence: float = 0.95, answers: int = 1, **more: Any) -> Cell:

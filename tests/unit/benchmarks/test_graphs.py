@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import graphs as benchmark
-from benchmarks import graphs_data as data
-from benchmarks import graphs_methods as methods
+from benchmarks.research import graphs as benchmark
+from benchmarks.research import graphs_data as data
+from benchmarks.research import graphs_methods as methods
 
 pytestmark = pytest.mark.slow
 
@@ -257,7 +257,7 @@ class Exact:
     def __init__(self, of: data.Graph, questions: int) -> None:
         self.of, self.questions, self.asked = of, questions, 0
 
-    def answer(self, left: np.ndarray, right: np.ndarray) -> methods.Answer:
+    def answer(self, left: np.ndarray, right: np.ndarray) -> data.Answer:
         self.asked += 1
         truth = self.of.truth(left, right)
         return truth, truth + (self.asked % 2) - 0.5, truth + 1.5

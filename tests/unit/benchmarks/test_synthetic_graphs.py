@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import synthetic_graphs as benchmark
+from benchmarks.research import synthetic_graphs as benchmark
 
 
 def tiny(*, undirected: bool) -> benchmark.Graph:

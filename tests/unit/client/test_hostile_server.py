@@ -25,13 +25,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.audit.merkle import Frontier, leaf_hash
-from app.audit.notes import Signer
 from app.client import Curator, LogFolder, Problem, ProtocolError, Unreachable
 from app.client import log as client_log
 from app.client import releases as client_releases
 from app.client.releases import Release, ReleaseState
 from app.client.transport import LEAST_RATE, SMALL
+from curator_client.proofs.merkle import Frontier, leaf_hash
+from curator_client.proofs.notes import Signer
+from tests.kit.patience import patience
 
 Reply = Iterable[bytes]
 DEEP = b"[" * 100_000 + b"]" * 100_000
@@ -178,7 +179,7 @@ def test_a_byte_now_and_then_is_not_waited_for(server: Server, curator: Curator,
     began = time.monotonic()
     with pytest.raises(Unreachable):
         curator.log_key()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < patience(5)
 
 
 def test_a_download_goes_on_while_its_bytes_move(server: Server, curator: Curator, tmp_path: Path) -> None:
@@ -276,7 +277,7 @@ def test_events_have_their_time_and_their_size(
     began = time.monotonic()
     with pytest.raises(Unreachable if lines == "dripping" else ProtocolError):
         next(release.events())
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < patience(5)
 
 
 def release_state() -> ReleaseState:
@@ -316,7 +317,7 @@ def test_a_transcript_is_what_the_log_can_say_of_it(
         folder.fetch_transcripts(curator)
     with pytest.raises(ProtocolError, match="more than 1,000 bytes"):
         folder.fetch_transcripts(curator, most_bytes=1000)
-    assert not [*tmp_path.rglob("*.part")]
+    assert not [*tmp_path.rglob(".*.tmp")]
 
 
 def test_a_log_grows_by_what_it_may(server: Server, curator: Curator, tmp_path: Path) -> None:

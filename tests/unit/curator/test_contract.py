@@ -27,7 +27,6 @@ from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.declarations.errors import InvalidRequest
 from app.declarations.spec import parse_spec
-from app.measurements.counting import counted
 from app.measurements.record import Measurement
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
@@ -437,7 +436,7 @@ class Player:
         self.contract = plan.contract
         self.pinned: list[Measured] = []
         for buy in self.session.purchases():
-            exact = counted(buy.strategy.plain, self.data).reshape(-1)
+            exact = buy.strategy.exact(self.opening.dataset.space, self.data)
             drawn = np.rint(rng.normal(0, 0 if quiet else float(buy.noise.scale), exact.shape)).astype(np.int64)
             self.pinned.append(Measured(Measurement(buy.strategy, buy.noise, exact + drawn), buy.price))
             self.session.pin(self.pinned[-1])
@@ -458,7 +457,7 @@ class Player:
         if not isinstance(due, Answer):
             assert isinstance(due, MarginalTest)
             self.tests += 1
-            private, drawn = counted(due.purchase.strategy.plain, self.data).reshape(-1), self.noise()
+            private, drawn = due.purchase.strategy.exact(self.opening.dataset.space, self.data), self.noise()
             # Of this length at most: then so is any sum with weights of length 1, each by itself, and all added up.
             fresh = self.rng.normal(size=len(private))
             fresh *= self.rng.uniform(0, 1) * self.contract.reach(1) / np.sqrt(fresh @ fresh)

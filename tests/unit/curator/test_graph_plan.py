@@ -31,6 +31,7 @@ from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, RandomisedResponse
 from app.privacy.ledger import Account, Amounts, total
+from tests.kit.patience import patience
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-9}
 DIRECTED = {"kind": "graph", "nodes": 50, "directed": True}
@@ -129,7 +130,7 @@ def test_the_mode_of_very_many_nodes() -> None:
     for declared in ({"nodes": 10**6, "kind": "graph"}, {"kind": "bipartite", "left": 10**6, "right": 10**5}):
         data, started = dataset(declared), time.perf_counter()
         plan = planned(data, max_queries=1000, epsilon=Decimal(1))
-        assert time.perf_counter() - started < 1
+        assert time.perf_counter() - started < patience(1)
         assert plan.mode == "degrees"
         degrees, everything = plan.buys
         assert everything.strategy.cells == 1

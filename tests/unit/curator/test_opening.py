@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from app.audit import records
+from app.audit import writing
 from app.constructions.multiplicative_weights import WeightsState
 from app.curator import opening as module
 from app.curator.dataset import Bought, PublicDataset
@@ -44,7 +44,7 @@ def planned(records_known: int | None = 10**6, bought: Bought | None = None, **m
 
 
 def header(opening: Opening) -> bytes:
-    return records.header(session="a1", opening=opening.document(), opened_at="2026-01-01T00:00:00Z")
+    return writing.header(session="a1", opening=opening.document(), opened_at="2026-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize("bought", [False, True])

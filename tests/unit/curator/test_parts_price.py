@@ -26,8 +26,8 @@ from app.measurements.record import Purchase
 from app.measurements.rows import Rows
 from app.measurements.strategies.hierarchy import Hierarchy
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
+from app.spaces.dense import CountsTensor
 from app.spaces.partition import Marginal, Partition
-from app.spaces.tensor import DenseTensor
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +75,7 @@ def neighbours(gamma: int) -> list[tuple[np.ndarray, np.ndarray]]:
 
 def sensitivity(strategy: TableStrategy, first: np.ndarray, second: np.ndarray) -> list[int]:
     """By how much each released value moves, as the service counts: the only thing that is asked of it here."""
-    both = [strategy.exact(None, DenseTensor(table)) for table in (first, second)]
+    both = [strategy.exact(None, CountsTensor(table)) for table in (first, second)]
     return [int(d) for d in both[1] - both[0] if d]
 
 

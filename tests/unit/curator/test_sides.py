@@ -33,9 +33,9 @@ from app.measurements.record import Purchase
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
+from app.spaces.dense import CountsTensor
 from app.spaces.queries.degrees import CompiledDegrees
 from app.spaces.queries.registry import parse_query
-from app.spaces.tensor import DenseTensor
 
 pytestmark = pytest.mark.slow
 
@@ -226,7 +226,7 @@ def test_the_price_is_no_less_than_the_divergence(kind: Any, scale: int, most: i
     noise, adjacency = Noise(kind, Decimal(scale), 0), Adjacency(units, most)
     shifts = set()
     for sensitivity in moves(3, most, units):
-        seen = sensitivity.reshape(-1) if what == "cells" else Degrees(edges).exact(None, DenseTensor(sensitivity))
+        seen = sensitivity.reshape(-1) if what == "cells" else Degrees(edges).exact(None, CountsTensor(sensitivity))
         shifts.add(tuple(sorted(abs(seen).tolist())))
     price = Purchase.at(edges if what == "cells" else Degrees(edges), noise, adjacency, order).price
     with mpmath.workdps(25):
@@ -256,7 +256,7 @@ def test_numbers_of_nodes_by_degree_move_as_is_said() -> None:
     for axis, nodes in ((0, 2), (1, 3)):
         asked, found = CompiledDegrees(axis, edges, nodes), []
         for own, others in itertools.product(moves(3, most, 1), moves(3, 3, 1)):
-            counts = [asked.exact(DenseTensor(graph)) for graph in (own + others[::-1], others[::-1])]
+            counts = [asked.exact(CountsTensor(graph)) for graph in (own + others[::-1], others[::-1])]
             found.append(counts[0] - counts[1])
         assert max(int(np.abs(each).sum()) for each in found) == asked.l1(most, "left")
         assert max(int(each @ each) for each in found) == asked.squared(most, "left")

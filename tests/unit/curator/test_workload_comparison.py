@@ -25,8 +25,9 @@ from app.privacy.ledger import Amounts
 from app.releases.fitting import fit, known_of, projection
 from app.releases.workloads import Marginals
 from app.services.release_request import parse_release
+from app.spaces.dense import CountsTensor
 from app.spaces.questions import Question
-from app.spaces.tensor import DenseTensor, FloatArray
+from app.spaces.tensor import FloatArray
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,7 @@ WORDS: dict[str, Any] = {
 }
 #: Most of its cells are empty, as those of surveys are.
 COUNTS = np.random.default_rng(5).multinomial(RECORDS, np.random.default_rng(6).dirichlet(np.full(40, 0.15)))
-TABLE = DenseTensor(COUNTS.reshape(SIZES).astype(np.int64))
+TABLE = CountsTensor(COUNTS.reshape(SIZES).astype(np.int64))
 PAIRS = {"marginals": 2}
 MIXED = {
     "queries": [{"type": "marginal", "attributes": ["a", "b"]}, {"type": "predicate", "where": {"b": {"in": [0, 3]}}}]

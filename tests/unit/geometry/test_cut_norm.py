@@ -15,7 +15,7 @@ from scipy.linalg import hadamard
 from scipy.sparse import csr_array
 
 from app.geometry.cut_norm import Bordered, CutNorm, Relaxation, certified_bound, cut_norm, cut_value
-from benchmarks.undirected_cuts import UNDIRECTED, UNDIRECTED_SHIFT, undirected_cut_norm, undirected_cut_value
+from benchmarks.research.undirected_cuts import UNDIRECTED, UNDIRECTED_SHIFT, undirected_cut_norm, undirected_cut_value
 
 #: What an edge counts between labels none, S, T, both, written down by its definition.
 COUNTS = np.array(

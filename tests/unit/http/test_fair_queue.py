@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from app.http.fair_queue import WAITING, WAITING_EACH, FairQueue, Work
+from app.http.fair_queue import WAITING, WAITING_EACH, CostlyWork, FairQueue
 from app.services.errors import TooManyRequests, Unavailable
 from app.services.principals import Principal
 
@@ -184,7 +184,7 @@ def test_work_in_a_thread_is_told() -> None:
 
     given_up = threading.Event()
 
-    def busy(work: Work) -> None:
+    def busy(work: CostlyWork) -> None:
         try:
             while True:
                 work.check()

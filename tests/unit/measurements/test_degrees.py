@@ -22,8 +22,10 @@ from app.measurements.pricing import Adjacency
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
+from app.spaces.dense import CountsTensor
 from app.spaces.factory import space_of
-from app.spaces.tensor import DenseTensor, IntArray, SparseTensor
+from app.spaces.sparse import SparseTensor
+from app.spaces.tensor import IntArray
 
 GAUSSIAN = Noise("gaussian", Decimal("2.5"), 3)
 BUDGET = {"epsilon": 1.0, "delta": 1e-9}
@@ -54,7 +56,7 @@ def test_degrees_are_the_sums_of_cells(graph: tuple[Edges, IntArray]) -> None:
         right[column] += matrix[row, column]
     expected = left + right if edges.kind == "pairs" else np.concatenate([left, right])
     degrees = Degrees(edges)
-    for tensor in (DenseTensor(matrix), SparseTensor(csr_array(matrix))):
+    for tensor in (CountsTensor(matrix), SparseTensor(csr_array(matrix))):
         assert degrees.exact(None, tensor).tolist() == expected.tolist()
     assert degrees.cells == len(expected)
     sides = degrees.sides(expected.astype(float))
@@ -99,7 +101,9 @@ def test_the_price_is_no_less_than_the_divergence(kind: NoiseKind, scale: int, s
     """
     gamma, degrees = 3, Degrees(Edges(shape, cells))
     noise, order = Noise(kind, Decimal(scale), 0), Decimal("2.5")
-    moves = {tuple(sorted(abs(degrees.exact(None, DenseTensor(m))).tolist())) for m in neighbours(degrees.edges, gamma)}
+    moves = {
+        tuple(sorted(abs(degrees.exact(None, CountsTensor(m))).tolist())) for m in neighbours(degrees.edges, gamma)
+    }
     with mpmath.workdps(25):
         chances, a = law(kind, scale), mpmath.mpf("2.5")
 

@@ -19,7 +19,8 @@ from app.estimation.flips import flips_quantile
 from app.measurements.noise import FLIP_BITS, BitFlips, Noise
 from app.measurements.record import Measurement
 from app.measurements.strategies.edges import Edges
-from app.spaces.tensor import DenseTensor, SparseTensor
+from app.spaces.dense import CountsTensor
+from app.spaces.sparse import SparseTensor
 
 LAPLACE = Noise("laplace", Decimal("2.5"), 3)
 QUARTER = BitFlips(1 << 51)
@@ -64,7 +65,7 @@ def test_exact_cells_are_those_of_the_data(edges: Edges, data: st.DataObject) ->
     if edges.kind == "pairs":
         matrix = np.triu(matrix) + np.triu(matrix).T
     expected = [int(matrix[cell]) for cell in listed(edges)]
-    for tensor in (DenseTensor(matrix), SparseTensor(csr_array(matrix))):
+    for tensor in (CountsTensor(matrix), SparseTensor(csr_array(matrix))):
         found = edges.exact(None, tensor)
         assert found.tolist() == expected
         assert found.dtype == matrix.dtype

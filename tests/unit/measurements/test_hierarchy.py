@@ -14,15 +14,15 @@ from app.measurements.record import Measurement, Purchase, read_strategy, servin
 from app.measurements.strategies.hierarchy import Hierarchy
 from app.measurements.strategies.tables import Part, TableStrategy
 from app.privacy.costs import DiscreteLaplaceAnswer, renyi_cost
+from app.spaces.dense import CountsTensor
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Nested
 from app.spaces.table import TableSpace
-from app.spaces.tensor import DenseTensor
 
 SIZES = (5, 3)
 SPACE = TableSpace("table", SIZES, ("place", "sex"), 100)
 COARSE, FINE = Partition.of(np.array([0, 0, 1, 1, 2])), Partition.of(np.array([0, 0, 1, 2, 3]))
-DATA = DenseTensor(np.arange(15).reshape(SIZES))
+DATA = CountsTensor(np.arange(15).reshape(SIZES))
 
 
 def marginals(*levels: Partition | None, beside: bool = False) -> list[Marginal]:

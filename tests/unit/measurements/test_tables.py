@@ -19,10 +19,10 @@ from app.measurements.pricing import Adjacency
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
+from app.spaces.dense import CountsTensor
 from app.spaces.partition import Marginal, Partition
 from app.spaces.records import RecordsTensor
 from app.spaces.table import TableSpace
-from app.spaces.tensor import DenseTensor
 from tests.unit.estimation.tables.tables import measurement_of
 
 SIZES = (9, 2, 5)
@@ -164,7 +164,7 @@ def test_exact_values(seed: int) -> None:
     assert strategy.exact(None, RecordsTensor(columns, SIZES)).tolist() == expected
     counts = np.zeros(SIZES, np.int64)
     np.add.at(counts, tuple(rows.T), 1)
-    assert strategy.exact(None, DenseTensor(counts)).tolist() == expected
+    assert strategy.exact(None, CountsTensor(counts)).tolist() == expected
     without, start = np.array(brute(strategy, rows[1:])), 0
     for part in strategy.parts:
         stop = start + part.cells

@@ -16,7 +16,7 @@ from app.measurements.strategies.tables import Part, TableStrategy
 from app.policies.table import Bought, Funds, Policy, Wanted
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Nested
-from benchmarks.hierarchies import TREES, question_of
+from benchmarks.research.hierarchies import TREES, question_of
 
 ORDER, SHARE = 30.0, 0.02
 

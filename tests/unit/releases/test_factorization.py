@@ -34,9 +34,9 @@ from app.releases.factorization import (
     least_error_pure,
     rounded,
 )
+from app.spaces.dense import CountsTensor
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local
-from app.spaces.tensor import DenseTensor
 from tests.unit.estimation.tables.tables import matrix
 
 ORDER = Decimal(20)
@@ -184,7 +184,7 @@ def test_simulated_marginals(paying: Paying) -> None:
 
 
 def _release(state: Residuals, buy: Purchase[TableStrategy], table: np.ndarray, rng: np.random.Generator) -> None:
-    exact, scale = buy.strategy.exact(None, DenseTensor(table)), float(buy.noise.scale)
+    exact, scale = buy.strategy.exact(None, CountsTensor(table)), float(buy.noise.scale)
     noise = rng.laplace(0, scale, len(exact)) if buy.noise.kind == "laplace" else rng.normal(0, scale, len(exact))
     units = exact + np.rint(noise).astype(np.int64)
     for _, piece in pieces_of(Measurement(buy.strategy, buy.noise, units)):

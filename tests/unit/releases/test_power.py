@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from app.audit import records
+from app.audit import writing
 from app.audit.replay import Verdict, replay
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
@@ -36,8 +37,10 @@ from app.privacy.ledger import Amounts, total
 from app.releases.finishing import Job, finish
 from app.releases.power import LowRank, started
 from app.releases.workloads import Cuts
-from app.services.release_rounds import play_power
-from app.spaces.tensor import DenseTensor, SparseTensor
+from app.services.release_measuring import play
+from app.spaces.dense import CountsTensor
+from app.spaces.sparse import SparseTensor
+from curator_client.proofs import records
 from tests import told_noise
 
 NOW = "2026-01-01T00:00:00Z"
@@ -70,13 +73,13 @@ def planned(spec: dict[str, Any], **options: Any) -> PowerPlan:
     return plan
 
 
-def data(spec: dict[str, Any]) -> DenseTensor:
+def data(spec: dict[str, Any]) -> CountsTensor:
     """Two blocks of different sizes, in units of the data's grid."""
     rows, columns = PublicDataset(parse_spec(spec)).space.shape
     matrix = ((np.arange(rows)[:, None] < rows // 3) == (np.arange(columns) < columns // 3)).astype(np.int64)
     if spec["kind"] == "graph":
         np.fill_diagonal(matrix, 0)
-    return DenseTensor(matrix * (2 if spec["kind"] == "matrix" else 1))
+    return CountsTensor(matrix * (2 if spec["kind"] == "matrix" else 1))
 
 
 def products(kind: Any, n: int, bits: int, seed: int, side: str) -> Products:
@@ -109,7 +112,7 @@ def test_no_move_of_gamma_passes_the_sensitivity_and_some_reach_it(
     for shape in shapes:
         matrix = edges.matrix(shape).astype(np.int64)
         dense, sparse = (
-            asked.exact(None, DenseTensor(matrix)),
+            asked.exact(None, CountsTensor(matrix)),
             asked.exact(None, SparseTensor(csr_array(matrix))),
         )
         assert np.array_equal(dense, sparse)
@@ -126,7 +129,7 @@ def test_no_move_of_gamma_passes_the_sensitivity_and_some_reach_it(
 
 def test_a_diagonal_is_no_edge() -> None:
     """Would catch loops of a graph that are counted, and those of a matrix that are not."""
-    loops = DenseTensor(np.diag([1, 2, 3]))
+    loops = CountsTensor(np.diag([1, 2, 3]))
     for kind in KINDS:
         for side in ("right", "both"):
             assert kind == "all" or not products(kind, 3, 2, 1, side).exact(None, loops).any()
@@ -207,7 +210,7 @@ def test_without_noise_rounds_find_the_singular_vectors(spec: dict[str, Any]) ->
     """
     power = planned(spec, rounds=4).power
     exact, hypothesis = data(spec), started(power.edges, [])
-    made = play_power(power, hypothesis, None, exact, told_noise.Noise(), lambda part: None)
+    made = play(partial(power.play, hypothesis, lambda part: None), None, exact, told_noise.Noise())
     truth = exact.array / (2 if spec is MATRIX else 1)
     assert np.linalg.norm(truth - hypothesis.matrix, 2) < 0.15 * np.linalg.norm(truth, 2)
     assert all(power.admits(k, each.measurement, each.price) for k, each in enumerate(made))  # type: ignore[arg-type]
@@ -239,22 +242,21 @@ def transcript(spec: dict[str, Any], forge: Callable[[list[Measured]], list[Meas
     """The verdict on a release of two rounds that was recorded as ``forge`` makes of it, all hashes good."""
     dataset, asked, plan = PublicDataset(parse_spec(spec)), request(spec, rounds=2), planned(spec, rounds=2)
     opening = Opening(dataset, asked, plan, evidence=Pins((), ())).document()
-    made = play_power(
-        plan.power, started(plan.power.edges, []), None, data(spec), told_noise.Noise(), lambda part: None
-    )
-    lines = [records.header(session="s", opening=opening, opened_at=NOW)]
+    hypothesis = started(plan.power.edges, [])
+    made = play(partial(plan.power.play, hypothesis, lambda part: None), None, data(spec), told_noise.Noise())
+    lines = [writing.header(session="s", opening=opening, opened_at=NOW)]
     head = records.sha256(lines[0])
     told = forge(made)
     for sequence, each in enumerate(told, start=1):
-        line = records.measurement_record(session="s", sequence=sequence, measured=each.document(), recorded_at=NOW)
-        sealed = records.release_entry(
+        line = writing.measurement_record(session="s", sequence=sequence, measured=each.document(), recorded_at=NOW)
+        sealed = writing.release_entry(
             sequence=sequence, recorded_at=NOW, previous_hash=head, measurement=records.sha256(line)
         )
         lines += [line, sealed.line]
         head = sealed.entry_hash
-    digest = records.HypothesisDigest(opening).hexdigest()
+    digest = writing.HypothesisDigest(opening).hexdigest()
     lines.append(
-        records.trailer(entries=len(told), head_hash=head, hypothesis_digest=digest, updates=len(told), status="closed")
+        writing.trailer(entries=len(told), head_hash=head, hypothesis_digest=digest, updates=len(told), status="closed")
     )
     return replay(line + b"\n" for line in lines)
 

@@ -20,7 +20,7 @@ from app.releases.synthetic_graph import (
     spectral_graph,
     within_bounds,
 )
-from benchmarks.flipped_graphs import from_flipped
+from benchmarks.research.flipped_graphs import from_flipped
 
 
 def blocks(nodes: int, inside: float, across: float, rng: np.random.Generator) -> np.ndarray:

@@ -19,6 +19,7 @@ from app.measurements.pieces import Counts
 from app.releases.synthetic_table import from_local_fits, listed, rounded
 from app.spaces.partition import Marginal
 from app.spaces.tensor import FloatArray, IntArray
+from tests.kit.patience import patience
 
 
 def marginal_error(found: FloatArray | IntArray, wanted: FloatArray, order: int) -> float:
@@ -136,6 +137,6 @@ def test_fifty_attributes_take_seconds() -> None:
     fits = measured(rows, sizes, pairs, 30.0)
     started = time.perf_counter()
     found = from_local_fits(fits, sizes, 50_000, np.random.default_rng(13), related=pairs)
-    assert time.perf_counter() - started < 30
+    assert time.perf_counter() - started < patience(30)
     apart = [float(np.mean(found[:, a] == found[:, a + 1])) for a in range(49)]
     assert apart == pytest.approx([0.85] * 49, abs=0.02)

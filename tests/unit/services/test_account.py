@@ -10,8 +10,11 @@ from scipy.sparse import csr_array
 
 from app.services.memory import GIVE_SECONDS, Memory
 from app.services.openings import FACTOR, opening_bytes
+from app.spaces.counts import LineSums
+from app.spaces.dense import CountsTensor
 from app.spaces.records import RecordsTensor
-from app.spaces.tensor import Axis, DenseTensor, SparseTensor
+from app.spaces.sparse import SparseTensor
+from app.spaces.tensor import Axis
 
 
 def nothing() -> None:
@@ -66,13 +69,13 @@ def test_tensors_tell_what_they_and_their_caches_take() -> None:
     assert records.nbytes == 3000 + 8 * (1 + 5)
     records.gather(np.array([0]))
     assert records.nbytes == 3000 + 8 * (1 + 5) + 16
-    dense = DenseTensor(np.ones((200, 300), np.uint8))
+    dense = CountsTensor(np.ones((200, 300), np.uint8))
     assert dense.nbytes == 60_000
     dense.contract([_axis(200), None])
     assert dense.nbytes == 60_000 + 8 * 200
     sparse = SparseTensor(csr_array((np.ones(2, np.int8), ([0, 1], [1, 0])), shape=(50, 50)))
     before = sparse.nbytes
-    sparse.marginal((0,))
+    next(sparse.tell([LineSums(0)]))
     assert sparse.nbytes == before + 8 * 50
     assert opening_bytes(b"x" * 100) == 100 * FACTOR
 

@@ -85,7 +85,7 @@ def test_slow_askers_are_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch
 
 def test_principals_take_turns_aside() -> None:
     """Catches one principal's work that is done side by side, or before all of another's."""
-    aside, gate, done = Aside(2), threading.Event(), list[str]()
+    aside, gate, done = Aside(threads=2), threading.Event(), list[str]()
     ended = threading.Semaphore(0)
 
     def work(name: str, *, held: bool = False) -> None:

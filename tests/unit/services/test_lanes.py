@@ -24,15 +24,21 @@ from app.services.answering.dispatch import Answering
 from app.services.answering.group import Groups
 from app.services.answering.lane import Lane
 from app.services.answering.tickets import LONG_BATCH, Deferred, Ticket, TicketQueue
-from app.services.answering.work import LaneContext, Work
+from app.services.answering.work import LaneContext, Pause, Work
 from app.services.ballast import Ballast
 from app.services.datasets import Datasets
+from app.services.dummy_datasets import DummyDatasets
 from app.services.errors import QueueFull, Unavailable
+from app.services.idempotency import IdempotencyKey
 from app.services.memory import Memory
+from app.services.plans import Plans
 from app.services.ports import PrincipalRow
 from app.services.principals import Principal
+from app.services.registration import Registration
 from app.services.residents import Residents
-from app.services.sessions import IdempotencyKey, Sessions
+from app.services.session_opening import SessionOpener
+from app.services.sessions import Sessions
+from app.services.transcripts import Transcripts
 from app.spaces.errors import InvalidQuery
 from tests.memory_private_store import MemoryPrivateStore
 from tests.memory_store import MemoryDatabase, MemoryStore, MemoryTransaction
@@ -131,18 +137,13 @@ class Process:
         self.done: list[Ticket] = []
         self.now = 0.0
         snapshots = NoSnapshots()
-        self.datasets = Datasets(self.store, private, lambda: NOW, close_session=lambda *_: None)
-        self.sessions = Sessions(
-            self.store,
-            private,
-            self.noise,
-            lambda: NOW,
-            self.datasets,
-            snapshots,
-            memory_limit=1 << 30,
-            release_seconds=900.0,
-            log_size=lambda *_: None,
-        )
+        self.datasets = Datasets(self.store)
+        self.registration = Registration(self.store, private, lambda: NOW)
+        dummies = DummyDatasets(self.store, private, lambda: NOW, self.datasets, close_session=lambda id, seconds: None)
+        plans = Plans(self.datasets, memory_limit=1 << 30, release_seconds=900.0, render=lambda error: {})
+        self.opener = SessionOpener(self.store, private, self.noise, lambda: NOW, self.datasets, dummies, plans)
+        self.sessions = Sessions(self.store, log_size=lambda *_: None)
+        self.transcripts = Transcripts(self.store, self.sessions, log_size=lambda *_: None)
         self.context = LaneContext(
             self.store,
             private,
@@ -154,9 +155,10 @@ class Process:
             deliver=self.done.extend,
             leave=lambda tickets: None,
             refill=lambda block: None,
-            aside=Aside(),
+            asides={Pause.ASIDE: Aside(), Pause.SOURCE: Aside()},
         )
-        self.context.aside.start()
+        for aside in self.context.asides.values():
+            aside.start()
         self.lane = Lane(self.context, "lane", Memory(1 << 28))
         self.waiting, self.deferred = TicketQueue(), Deferred(lambda: self.now)
         self.residents = Residents(private, self.noise, snapshots, Memory(1 << 28), "lane", lambda: None)
@@ -166,9 +168,9 @@ class Process:
 
     def open(self, who: Principal, **asked: Any) -> str:
         body = {"dataset": "d", "mechanism": {"construction": "mw"}, "epsilon": 0.2, "max_queries": 200} | asked
-        opening = self.sessions.prepare(who, {"max_updates": 5, **body}, None)
+        opening = self.opener.prepare(who, {"max_updates": 5, **body}, None)
         assert not isinstance(opening, bytes)
-        return str(json.loads(self.sessions.open(who, opening, None))["id"])
+        return str(json.loads(self.opener.open(who, opening, None))["id"])
 
     def run(self, *tickets: Ticket) -> None:
         """The lane answers all that is sent together, and what arrives meanwhile, until nothing waits."""
@@ -186,7 +188,7 @@ class Process:
 
     def entries(self, id: str) -> list[dict[str, Any]]:
         """The entries of a transcript, which replays."""
-        lines = list(self.sessions.transcript(AUDITOR, id))
+        lines = list(self.transcripts.lines(AUDITOR, id))
         verdict = replay(lines)
         assert verdict.ok, verdict
         return [json.loads(line) for line in lines[1:-1]]
@@ -231,7 +233,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], Pr
                     tx.add_principal(PrincipalRow(who.name, who.role, str(number), "", NOW))
                 tx.commit()
             np.save(tmp_path / "counts.npy", np.full(4, 100))
-            process.datasets.register(ADMIN, SPEC, "counts.npy", tmp_path / "counts.npy")
+            process.registration.register(ADMIN, SPEC, "counts.npy", tmp_path / "counts.npy")
         process.store.commits = 0
         return process
 
@@ -320,7 +322,6 @@ class TestBeforeTheNoise:
             context.meter,
             render=context.render,
             deliver=sent.append,
-            soon=lambda call: call(),
             queue_limit=2,
             memory=Memory(1 << 28),
             turn_seconds=0.0,

@@ -12,7 +12,7 @@ from app.measurements.noise import Noise
 from app.measurements.record import Measurement
 from app.measurements.rows import Rows
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
-from app.services.measurements import ReleasedParts
+from app.services.measurements import Released
 from app.spaces.factory import space_of
 from app.spaces.partition import Marginal
 from app.spaces.table import TableSpace
@@ -40,7 +40,7 @@ def test_contrasts_and_rows_are_shown_as_such() -> None:
         (Part(sexes, residual=True), Part(sexes, None, 2, rows=rows), Part(sexes, Moment(1, 3, 1)))
     )
     units = np.array([40, -20, 100, 90, 80, 5, 6])
-    shown = ReleasedParts({"id": "x"}, Measurement(strategy, Noise("gaussian", Decimal(6), 0), units), space).document()
+    shown = Released({"id": "x"}, Measurement(strategy, Noise("gaussian", Decimal(6), 0), units), space).document()
     contrasts, combined, moment = shown["parts"]
     assert contrasts["values"] == [15.0, -15.0]
     assert contrasts["residual"] is True

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from app.spaces import dense, sparse
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries import blocks
 from app.spaces.queries.blocks import CompiledBlocks
@@ -258,7 +259,8 @@ def test_data_larger_than_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     left = {str(k): np.flatnonzero(labels == k).tolist() for k in range(4)}
     whole = [[int(x[np.ix_(left[a], left[b])].sum()) for b in left] for a in left]
     for part in (1, 60, 130, 10**6):
-        monkeypatch.setattr(blocks, "_PART", part)
+        for module in (dense, sparse):
+            monkeypatch.setattr(module, "_PART", part)
         for tensor in (u.space.tensor(x), u.space.tensor(csr_array(x))):
             every = asked(u, {"left": left})
             assert every.ordered(every.exact(tensor)).tolist() == np.ravel(whole).tolist()

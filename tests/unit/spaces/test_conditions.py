@@ -17,10 +17,11 @@ from app.constructions import dense
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import parse_spec
 from app.estimation.tables.residuals import Residuals
-from app.measurements.counting import counted
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.spaces import records as records_module
+from app.spaces.counts import CellCounts
+from app.spaces.dense import CountsTensor
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries import conditions as conditions_module
 from app.spaces.queries import linear as linear_module
@@ -230,7 +231,7 @@ def test_marginals_take_any_conditions(where: Words, attributes: list[str], edge
     expected = [sum(counts[x] for x in told.get(found, ())) for found in itertools.product(*kept)]
     rows = np.repeat(np.stack(np.indices(counts.shape)).reshape(4, -1), counts.reshape(-1), axis=1)
     records = RecordsTensor([row.astype(np.uint8) for row in rows], counts.shape)
-    for data in (DenseTensor(counts), records):
+    for data in (CountsTensor(counts), records):
         assert query.ordered(query.exact(data)).tolist() == expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records_module, "MOST_CELLS", 0)
@@ -267,10 +268,10 @@ def test_marginals_with_any_conditions_are_questions(where: Words, attributes: l
     question = query.question
     counts = np.random.default_rng(seed).integers(0, 9, TABLE.space.shape)
     marginal = question.marginal_of(TABLE.space.shape)
-    exact = counted(marginal, DenseTensor(counts))
+    exact = next(CountsTensor(counts).tell([CellCounts.of(marginal)]))
     partitions = [marginal.partition(k) for k in range(len(marginal.attributes))]
     answers = query.selected(question.of(exact.astype(float), partitions))
-    assert answers.tolist() == query.exact(DenseTensor(counts)).tolist()
+    assert answers.tolist() == query.exact(CountsTensor(counts)).tolist()
     residuals = Residuals(TABLE.space.shape)
     residuals.add(Counts(marginal, Noise("gaussian", Decimal(3), 0), exact))
     known = residuals.unbiased(question)

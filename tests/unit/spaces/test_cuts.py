@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from app.declarations.spec import parse_spec
 from app.measurements.strategies.edges import CellKind, Edges
 from app.spaces.cuts import FEW
+from app.spaces.dense import CountsTensor
 from app.spaces.factory import space_of
 from app.spaces.queries.linear import CompiledProduct
 from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.space import Space
-from app.spaces.tensor import Axis, DenseTensor
+from app.spaces.tensor import Axis
 from tests.unit.estimation.graphs.graphs import KINDS, cut, data, eighths, question, shapes, vector, weights
 
 BUDGET = {"epsilon": 1, "delta": 1e-9}
@@ -155,7 +156,7 @@ def test_the_questions_of_blocks(name: str, within: bool, seed: int) -> None:
     assert [each.name for each in again] == [each.name for each in questions]
     matrix = np.where(data(rng, kind, Edges.of(where).shape) > 0.5, 1, 0)
     found = [int((weights(each) * matrix).sum()) for each in questions]
-    assert found == np.atleast_1d(query.exact(DenseTensor(matrix))).tolist()
+    assert found == np.atleast_1d(query.exact(CountsTensor(matrix))).tolist()
     for each in questions:
         assert each.weight == pytest.approx(weights(each).sum())
         assert each.square == pytest.approx((weights(each) ** 2).sum())

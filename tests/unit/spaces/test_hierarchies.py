@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from app.declarations.attributes import MAX_LEVELS, branches
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import parse_spec
+from app.spaces.dense import CountsTensor
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
 from app.spaces.queries.hierarchy import CompiledHierarchy
 from app.spaces.queries.registry import from_canonical, is_table, parse_query
 from app.spaces.space import Space
-from app.spaces.tensor import DenseTensor
 
 
 def space(values: list[Any], levels: Any, missing: bool = False) -> Space:
@@ -65,7 +65,7 @@ def test_each_node_counts_what_its_path_names(world: tuple[list[Any], Any, bool]
         query = compiled(of, **where)
         (axis,) = query.labels
         own = counts[:, kept].sum(axis=1)
-        found = dict(zip(axis["labels"], np.asarray(query.exact(DenseTensor(counts))).tolist(), strict=True))
+        found = dict(zip(axis["labels"], np.asarray(query.exact(CountsTensor(counts))).tolist(), strict=True))
         assert len(found) == query.numbers
         for path, count in found.items():
             within = [
@@ -74,7 +74,7 @@ def test_each_node_counts_what_its_path_names(world: tuple[list[Any], Any, bool]
                 if path is not None and (ways[value] == path or ways[value].startswith(path + "/"))
             ]
             assert count == own[within].sum() if path is not None else own[-1]
-        assert query.adding(query.exact(DenseTensor(counts))).tolist() == list(found.values())
+        assert query.adding(query.exact(CountsTensor(counts))).tolist() == list(found.values())
         # The question of all records, of which these are chosen, has the same answers.
         asked = query.question
         whole = counts if where else counts.sum(axis=1)

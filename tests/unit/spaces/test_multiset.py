@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from app.curator.dataset import PublicDataset
 from app.curator.facts import grid_of, measure
 from app.declarations.spec import parse_spec
+from app.spaces.counts import Entries
+from app.spaces.elements import ElementsTensor
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
-from app.spaces.multiset import ElementsTensor
 from app.spaces.queries.cells import dense_of
 from app.spaces.queries.elements import CompiledElements
 from app.spaces.queries.linear import CompiledZero
@@ -184,5 +185,5 @@ def test_every_element_of_many_is_found_and_no_other(elements: set[str], other: 
     counts = {element: i + 1 for i, element in enumerate(sorted(elements))}
     tensor = private(counts)
     asked = [*counts, other, "b" * 9, ""]
-    found = tensor.gather(np.array(asked, dtype=object)).tolist()
+    found = next(tensor.tell([Entries(np.array(asked, dtype=object))])).tolist()
     assert found == [counts.get(element, 0) for element in asked]

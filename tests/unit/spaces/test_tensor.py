@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from app.constructions.dense import add_to
+from app.spaces import sparse
 from app.spaces import tensor as tensor_module
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.cells import dense_of
@@ -20,7 +21,8 @@ from app.spaces.queries.linear import CompiledDense
 from app.spaces.queries.registry import parse_query
 from app.spaces.queries.weights import product
 from app.spaces.sided import axis_members, distinct
-from app.spaces.tensor import Axis, DenseTensor, IntArray, SparseTensor, index_set
+from app.spaces.sparse import SparseTensor
+from app.spaces.tensor import Axis, DenseTensor, IntArray, index_set
 from tests.strategies import BUDGET, Universe, universe
 
 CELLS = 70_000  # several chunks of the fused kernel, the last one short
@@ -149,7 +151,8 @@ def test_sparse_sums_are_those_of_the_whole_matrix(asked: tuple[IntArray, Axis |
         for axis, length in zip((left, right), matrix.shape, strict=True)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tensor_module, "BLOCK", part)
+        for module in (tensor_module, sparse):
+            patch.setattr(module, "BLOCK", part)
         patch.setattr(tensor_module, "CHUNK", part)
         found = SparseTensor(csr_array(matrix)).contract((left, right))
     assert found == int(first @ matrix.astype(np.int64) @ second)

@@ -2,7 +2,7 @@
 
 Memory is measured, not time: it tells the same on every machine. A square of a million has 10^12 cells, so anything
 of its size fails at once; beside that, arrays of the nodes are counted in tens of megabytes and edges in some hundred
-bytes each while they are read. `benchmarks/graph_scale.py` measures ten million edges, and times.
+bytes each while they are read. `benchmarks/service/graph_scale.py` measures ten million edges, and times.
 """
 
 from __future__ import annotations

@@ -8,8 +8,11 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.dialects.sqlite import dialect
 
-from app.storage.store import _BYTES, _ROWS, _find_latest, _find_replies, _lock, _move, _next_replies, _parts
+from app.storage.repositories.entries import _find_latest
+from app.storage.repositories.replies import _find_replies, _next_replies
+from app.storage.repositories.sessions import _lock, _move
 from app.storage.tables import metadata
+from app.storage.transaction import _BYTES, _ROWS, _parts
 
 
 @pytest.mark.parametrize(
@@ -19,7 +22,7 @@ from app.storage.tables import metadata
         (_find_latest(8, "?"), 24),
         (_lock(8, "?", ""), 8),
         (_move(), 11),
-        (str(_next_replies(("", "", ""), 8).compile(dialect=dialect())), 7),
+        (str(_next_replies(("", "", ""), 8).compile(dialect=dialect())), 5),
     ],
     ids=["replies", "latest", "lock", "move", "next replies"],
 )

@@ -25,6 +25,8 @@ from hypothesis import strategies as st
 from app.storage import vault as vault_module
 from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData
 from app.storage.vault import Vault, VaultCorrupt, VaultEntry, VaultError, VaultMissing, VaultWrongKey
+from tests.kit.patience import patience
+from tests.kit.processes import end_with_tests
 
 KEY = bytes(range(32))
 IMPORTS = """
@@ -295,10 +297,10 @@ class TestKeys:
 
             def watched(source: Path, target: Path, seen: list[bool] = seen) -> None:
                 seen.append(MARK.tobytes() in source.read_bytes())
-                source.replace(target)
+                source.rename(target)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(os, "rename", watched)
+                patch.setattr(os, "replace", watched)
                 entry = put(vault, data)
             seen += [MARK.tobytes() in path.read_bytes() for path in folder.rglob("*") if path.is_file()]
             assert any(seen) is expected
@@ -414,7 +416,7 @@ class TestSweep:
         """The process dies just before the rename: no file of the vault exists, and the sweep leaves no
         trace.
         """
-        script = REGISTER.replace("vault = ", "os.rename = lambda *_: os._exit(9); vault = ", 1)
+        script = REGISTER.replace("vault = ", "os.replace = lambda *_: os._exit(9); vault = ", 1)
         script = script.replace("None)", f"{key!r})", 1)
         process = _python(script, tmp_path / "vault")
         assert process.wait(timeout=60) == 9
@@ -442,7 +444,7 @@ while True:
             for process in (first, second):
                 assert process.stdout is not None
                 process.stdout.readline()
-            enough, deadline = time.monotonic() + 3, time.monotonic() + 60
+            enough, deadline = time.monotonic() + 3, time.monotonic() + patience(60)
             while len(entries) < 200 and time.monotonic() < (enough if len(entries) > 10 else deadline):
                 with vault.registration():
                     entries.append(vault.put("adult", dense(100)))
@@ -523,7 +525,11 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def _python(script: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", script, *map(str, arguments)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-c", script, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=end_with_tests,
     )
 
 

@@ -24,10 +24,10 @@ from app.measurements.record import Measurement, Purchase
 from app.measurements.rows import Rows, centred, contrast_sensitivity
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
+from app.spaces.dense import CountsTensor
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Groups, Local, Product, Question, WeightedCells
 from app.spaces.records import RecordsTensor
-from app.spaces.tensor import DenseTensor
 from tests.unit.estimation.tables.tables import BITS, matrix, measured, released, weights
 
 SIZES = (2, 4, 3)
@@ -142,7 +142,7 @@ def test_exact_values(seed: int) -> None:
     table, own = rng.integers(0, 9, SIZES), strategy(seed)
     cells = np.repeat(np.arange(table.size), table.reshape(-1))
     columns = [c.astype(np.uint8) for c in np.unravel_index(cells, SIZES)]
-    found = own.exact(None, DenseTensor(table))
+    found = own.exact(None, CountsTensor(table))
     assert found.tolist() == own.exact(None, RecordsTensor(columns, SIZES)).tolist()
     start = 0
     for part in own.parts:

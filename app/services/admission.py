@@ -1,0 +1,69 @@
+"""Who may open what: the share that somebody asks for is refused here where he may not hold it, or the data set does
+not have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+
+from app.curator.dataset import PublicDataset
+from app.curator.errors import PlanInfeasible
+from app.curator.plan import SessionPlan
+from app.curator.request import SessionRequest
+from app.privacy.errors import PrivacyError
+from app.privacy.exactness import floor_to
+from app.privacy.ledger import Amounts
+from app.services import spending
+from app.services.datasets import standing
+from app.services.errors import BudgetExhausted
+from app.services.grants import check_granted
+from app.services.ports import DatasetRow, Transaction
+from app.services.principals import Principal
+
+
+def admitted(
+    tx: Transaction,
+    row: DatasetRow,
+    actor: Principal,
+    request: SessionRequest,
+    plan: SessionPlan | None = None,
+) -> PublicDataset:
+    """Refuse what the actor may not hold or the data set does not have; give what the session is planned on.
+
+    Before there is a plan, an epsilon is refused that neither sum of the budget has.
+
+    Raises:
+        Forbidden, BudgetExhausted, PlanInfeasible.
+    """
+    if request.calibration == "exact":
+        _check_untouched(tx, row, request)
+    holdings = tx.holdings(row.name)
+    dataset, account = standing(row, holdings)
+    if plan is None:
+        try:
+            holds = Amounts(dataset.budget.share(request.epsilon), floor_to(Fraction(request.epsilon)))
+        except PrivacyError as error:
+            raise PlanInfeasible(str(error)) from None
+    else:
+        holds = plan.holds
+    check_granted(tx, row, actor, holdings, dataset.budget, holds, request.epsilon)
+    spending.check_share(account, holds, request.epsilon)
+    return dataset if request.may_be_pure else replace(dataset, left=None)
+
+
+def _check_untouched(tx: Transaction, row: DatasetRow, request: SessionRequest) -> None:
+    """An exact calibration counts the whole guarantee as one session with one noise: it must be the first thing ever
+    asked. That nothing is spent or reserved is not enough: a session that was closed after misses alone holds
+    nothing, and the program counts its own misses only.
+
+    Raises:
+        BudgetExhausted: when the budget ever moved.
+    """
+    if tx.has_moved(row.name):
+        raise BudgetExhausted(
+            "exact calibration takes a data set on which nothing was ever opened: use rdp, or another data set",
+            requested=request.epsilon,
+            remaining=Decimal(0),
+        )

@@ -1,0 +1,102 @@
+"""An answer as a reply has it: its values, how well they are known, and what the session has left."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from app.curator.mechanisms.protocol import Answer
+from app.curator.session import Session
+from app.estimation.intervals import Estimates
+from app.privacy.ledger import Amounts
+from app.services import spending
+from app.spaces.query import Query
+
+
+def answer_view(
+    session: Session,
+    query: Query,
+    answer: Answer,
+    accuracy: Estimates | None,
+    *,
+    values: list[float | None],
+    price: Amounts | None,
+    sequence: int,
+    entry_hash: str,
+) -> dict[str, Any]:
+    """The reply to a query, as JSON.
+
+    Args:
+        session: which has recorded the answer.
+        query: what was asked.
+        answer: what was decided.
+        accuracy: how well the values are known; None where that is not known.
+        values: those of the answer in counts, None where there is no value.
+        price: what it cost; None of what is free.
+        sequence: the number of its entry.
+        entry_hash: that of its entry.
+    """
+    limited = session.opening.request.declared
+    view = {
+        "sequence": sequence,
+        **_values(query, values, accuracy),
+        "source": answer.source,
+        "error_bound": answer.error_bound,
+        "beta": session.plan.beta,
+        "charged_epsilon": spending.charged_epsilon(session.plan, price),
+        "updates_used": session.updates_used,
+        "updates_left": session.updates_left if limited else None,
+        "queries_left": session.queries_left if limited else None,
+        "entry_hash": entry_hash,
+    }
+    if session.opening.request.dummy:
+        view["dummy"] = True
+    if answer.unverified:
+        view |= {"unverified": True, "unverified_left": session.unverified_left}
+    return view
+
+
+def _values(query: Query, values: list[float | None], accuracy: Estimates | None) -> dict[str, Any]:
+    """Values with how well they are known: null where that is not known, or there is no value."""
+    errors: list[float | None] | None = None
+    intervals: list[list[float] | None] | None = None
+    known: dict[str, Any] = {"interval_kind": None, "confidence": None}
+    if accuracy is not None:
+        ends = zip(accuracy.lows.tolist(), accuracy.highs.tolist(), strict=True)
+        intervals = [None if value is None else [*end] for value, end in zip(values, ends, strict=True)]
+        errors = [
+            None if value is None or not math.isfinite(error) else error
+            for value, error in zip(values, accuracy.standard_errors.tolist(), strict=True)
+        ]
+        known = {
+            "interval_kind": "unbiased" if accuracy.unbiased.all() else "model",
+            "confidence": accuracy.confidence,
+        }
+    if query.labels:
+        order = query.ordered(np.arange(query.numbers)).tolist()
+        return {
+            "axes": query.labels,
+            "values": [values[place] for place in order],
+            "standard_errors": None if errors is None else [errors[place] for place in order],
+            "intervals": None if intervals is None else [intervals[place] for place in order],
+            **known,
+        }
+    if (
+        accuracy is not None
+        and accuracy.linear is not None
+        and accuracy.linear_errors is not None
+        and known["interval_kind"] == "unbiased"
+        and values[0] is not None
+    ):
+        known["unbiased"] = {
+            "value": float(accuracy.linear[0]),
+            "standard_error": float(accuracy.linear_errors[0]),
+        }
+    return {
+        "value": values[0],
+        "standard_error": None if errors is None else errors[0],
+        "interval": None if intervals is None else intervals[0],
+        **known,
+    }

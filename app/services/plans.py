@@ -1,0 +1,154 @@
+"""Plans of sessions and releases, before anything is opened: public facts are read, and nothing is charged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.curator.calibration import noise_scales
+from app.curator.comparison import compare, parse_comparison, weigh
+from app.curator.dataset import PublicDataset
+from app.curator.errors import PlanInfeasible
+from app.curator.mechanisms.serving import mechanism_of
+from app.curator.opening import Opening
+from app.curator.planners.workload import WorkloadPlan
+from app.curator.planning import chosen, make_plan, planning_bytes
+from app.curator.release_effort import expected_seconds
+from app.curator.request import SessionRequest, parse_request, parse_session
+from app.curator.workload_comparison import ways_of
+from app.declarations.errors import CuratorError
+from app.patience import Check, while_wanted
+from app.services.datasets import Datasets
+from app.services.release_request import parse_release
+
+
+class Plans:
+    """Makes plans."""
+
+    def __init__(
+        self,
+        datasets: Datasets,
+        *,
+        memory_limit: int,
+        release_seconds: float,
+        render: Callable[[CuratorError], dict[str, Any]],
+    ) -> None:
+        self._datasets, self._render = datasets, render
+        self._memory_limit, self._release_seconds = memory_limit, release_seconds
+
+    def plan(self, asked: Any, check: Check = lambda: None) -> dict[str, Any]:
+        """The plan a session would have.
+
+        Raises:
+            InvalidRequest, NotFound, PlanInfeasible: as opening would.
+        """
+        request = parse_session(asked)
+        dataset = self._datasets.public(request.dataset)
+        with while_wanted(check):
+            opening, why = self.opening(dataset, request)
+            request, plan = opening.request, opening.plan
+            expected = plan.expected_errors(dataset, request)
+        scales, line = noise_scales(dataset, request, plan), weigh(dataset, [request], [plan]).line()
+        return {
+            **plan.reply(),
+            "mechanism": request.document(),
+            "why": why,
+            "expected_standard_errors": expected,
+            "noise_scales": scales,
+            **line,
+        }
+
+    def compare(self, asked: Mapping[str, Any], check: Check = lambda: None) -> dict[str, Any]:
+        """The plans of several mechanisms for one task.
+
+        Raises:
+            InvalidRequest, NotFound: as opening would.
+            PlanInfeasible: when no mechanism could have such a share.
+        """
+        requests = parse_comparison(asked)
+        dataset = self._datasets.public(requests[0].dataset)
+        with while_wanted(check):
+            found = compare(dataset, requests, lambda request: self.planned(dataset, request).plan)
+        return found.document(self._render)
+
+    def ways(self, asked: Mapping[str, Any], check: Check = lambda: None) -> dict[str, Any]:
+        """All ways to have a workload answered, best first.
+
+        Raises:
+            InvalidRequest, NotFound: as asking for a release would.
+        """
+        request = parse_request(parse_release(asked).session())
+        dataset = self._datasets.public(request.dataset)
+        self._check_planning(dataset, request)
+        with while_wanted(check):
+            return ways_of(dataset, request).document(self._render)
+
+    def opening(self, dataset: PublicDataset, request: SessionRequest) -> tuple[Opening, str | None]:
+        """The opening of a session that is asked for, and why its mechanism is the one that it is, where the choice was
+        left open.
+
+        Raises:
+            InvalidRequest: when what is asked for belongs to another mechanism.
+            PlanInfeasible: as :meth:`planned`.
+        """
+        self._check_planning(dataset, request)
+        request, why = chosen(dataset, request)
+        return self.planned(dataset, request), why
+
+    def planned(self, dataset: PublicDataset, request: SessionRequest) -> Opening:
+        """The opening of a session whose mechanism is named.
+
+        Raises:
+            PlanInfeasible: when there is no plan, or the hypothesis takes more memory than the service has.
+        """
+        self._check_planning(dataset, request)
+        opening = Opening(dataset, request, make_plan(dataset, request))
+        mechanism = mechanism_of(opening)
+        needed = mechanism.nbytes(1) + mechanism.asking_bytes
+        if needed > self._memory_limit:
+            cells = dataset.space.cells
+            raise PlanInfeasible(
+                f"a session of {request.mechanism.construction} over {cells:,} cells takes {needed:,} bytes, where "
+                f"the memory limit is {self._memory_limit:,}: declare fewer attributes or coarser bins, "
+                f"{'use evidence, ' if dataset.space.kind == 'table' else ''}have each question measured on its own "
+                "(gaussian or laplace), or have the limit raised (CURATOR_MEMORY_LIMIT)",
+                cells=cells,
+                bytes=needed,
+                limit=self._memory_limit,
+            )
+        return opening
+
+    def foretold(self, opening: Opening) -> float:
+        """The time that a release will take, about; 0 for other sessions.
+
+        Raises:
+            PlanInfeasible: when that is longer than the server allows: it would be charged, and nothing come of it.
+        """
+        if not isinstance(opening.plan, WorkloadPlan):
+            return 0.0
+        seconds = expected_seconds(opening.dataset, opening.request, opening.plan)
+        if seconds > self._release_seconds:
+            raise PlanInfeasible(
+                f"the work on it is foretold to take {seconds:,.0f} s, where the server allows "
+                f"{self._release_seconds:,.0f}: ask for less, take another method (POST /v1/plans foretells what each "
+                "takes), or have the limit raised (CURATOR_RELEASE_SECONDS)",
+                expected_seconds=seconds,
+                limit=self._release_seconds,
+            )
+        return seconds
+
+    def _check_planning(self, dataset: PublicDataset, request: SessionRequest) -> None:
+        """Refuse a plan that would take more memory than the service has, before anything is planned.
+
+        Raises:
+            PlanInfeasible: naming what to change.
+        """
+        needed, values = planning_bytes(dataset, request), sum(dataset.space.shape)
+        if needed > self._memory_limit:
+            raise PlanInfeasible(
+                f"a plan that looks at every declared value, {values:,} of all attributes together, takes {needed:,} "
+                f"bytes, where the memory limit is {self._memory_limit:,}: declare fewer values, a coarser grid or "
+                "bins, use gaussian or laplace, or have the limit raised (CURATOR_MEMORY_LIMIT)",
+                bytes=needed,
+                limit=self._memory_limit,
+            )

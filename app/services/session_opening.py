@@ -1,0 +1,312 @@
+"""The opening of sessions, those of releases too: what takes time is prepared, and then all is opened at once."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import orjson
+
+from app.audit import writing
+from app.curator.dataset import Bought
+from app.curator.facts import Purchase, measure
+from app.curator.mechanisms.protocol import Measured
+from app.curator.opening import Opening, Pins
+from app.curator.plan import EvidencePlan
+from app.curator.request import SessionRequest, parse_request, parse_session
+from app.curator.session import Session
+from app.patience import Check, while_wanted
+from app.privacy.ledger import total
+from app.services import spending
+from app.services.admission import admitted
+from app.services.datasets import Datasets
+from app.services.dummy_datasets import Dummy, DummyDatasets
+from app.services.errors import NotFound, Unavailable
+from app.services.idempotency import IdempotencyKey, find_reply
+from app.services.loading import pin_all
+from app.services.measuring import evidence_row, measured_all
+from app.services.plans import Plans
+from app.services.ports import (
+    Clock,
+    DatasetRow,
+    EvidenceRow,
+    NoisePort,
+    PrivateStore,
+    ReleaseRow,
+    SessionRow,
+    Store,
+    StoreConflict,
+    Transaction,
+)
+from app.services.principals import Principal
+from app.services.release_request import parse_release
+from app.services.views import release_view, session_view
+from curator_client.proofs import records
+
+#: Bytes of the records of all measurements that a session starts from.
+MOST_EVIDENCE = 64 << 20
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A session that is planned and not open yet.
+
+    Attributes:
+        opening: as planned; what it has to buy is not bought yet.
+        now: the one time of its records.
+        exact: the exact fact to buy, in units of its grid; None where there is none.
+        made: what an evidence session measures at its opening: measured, and not released yet.
+        why: why the mechanism is the one that it is, where the choice was left open.
+        dummy: made-up records, and what is public of them, which the session is on instead of the data set's.
+        release: the document of the release that the session is of, which measures later; None of others.
+        expected_seconds: what the work on a release will take, about.
+    """
+
+    opening: Opening
+    now: str
+    exact: int | None = field(repr=False)
+    made: tuple[Measured, ...] = field(default=(), repr=False)
+    why: str | None = None
+    dummy: Dummy | None = None
+    release: bytes | None = None
+    expected_seconds: float = 0.0
+
+
+class SessionOpener:
+    """Opens sessions."""
+
+    def __init__(
+        self,
+        store: Store,
+        private: PrivateStore,
+        noise: NoisePort,
+        clock: Clock,
+        datasets: Datasets,
+        dummies: DummyDatasets,
+        plans: Plans,
+    ) -> None:
+        self._store, self._private, self._noise, self._clock = store, private, noise, clock
+        self._datasets, self._dummies, self._plans = datasets, dummies, plans
+
+    def prepare(
+        self, actor: Principal, asked: Any, key: IdempotencyKey | None, check: Check = lambda: None
+    ) -> Prepared | bytes:
+        """All that takes time of opening a session, ahead of :meth:`open`; the reply where the key has one already.
+
+        Raises:
+            InvalidRequest, NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
+            Unavailable: when the data set's private file is missing or altered.
+        """
+        return self._prepare(actor, partial(parse_session, asked), key, check)
+
+    def prepare_release(
+        self, actor: Principal, asked: Any, key: IdempotencyKey | None, check: Check = lambda: None
+    ) -> Prepared | bytes:
+        """The same of asking for a release: the session that holds its share has yet to be opened, and with it the work
+        is queued.
+
+        Raises:
+            InvalidRequest, NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
+            Unavailable: when the data set's private file is missing or altered.
+        """
+        release = parse_release(asked)
+        return self._prepare(actor, partial(parse_request, release.session()), key, check, release.document())
+
+    def _prepare(
+        self,
+        actor: Principal,
+        parsed: Callable[[], SessionRequest],
+        key: IdempotencyKey | None,
+        check: Check,
+        release: bytes | None = None,
+    ) -> Prepared | bytes:
+        """What is cheap to refuse is refused first: nothing is planned or measured for a share that is not there."""
+        actor.require("analyst", "admin")
+        with self._store.read() as tx:
+            known = find_reply(tx, key)
+        if known is not None:
+            return known
+        request = parsed()
+        row, dummy = self._datasets.registered(request.dataset), None
+        if request.dummy:
+            dummy = self._dummies.made(actor, row)
+            row = dummy.row
+        with self._store.read() as tx:
+            dataset = admitted(tx, row, actor, request)
+        with while_wanted(check):
+            opening, why = self._plans.opening(dataset, request)
+        seconds = self._plans.foretold(opening)
+        with self._store.read() as tx:
+            admitted(tx, row, actor, opening.request, opening.plan)
+        if dummy is not None:
+            return Prepared(opening, self._clock(), None, why=why, dummy=dummy)
+        # Before anything waits for the data set: a file that has changed is read.
+        self._private.check(row.vault_entry)
+        # The time is taken before anything private is looked at.
+        prepared = Prepared(opening, self._clock(), None, why=why, release=release, expected_seconds=seconds)
+        return self._looked(row, prepared)
+
+    def _looked(self, row: DatasetRow, prepared: Prepared) -> Prepared:
+        """With the exact fact that is to be bought, if any, and what is measured at the opening."""
+        dataset, purchase = prepared.opening.dataset, prepared.opening.plan.purchase
+        if purchase is not None:
+            exact = measure(dataset.space, self._private.counts(dataset.space, row.vault_entry), purchase.fact)
+            prepared = replace(prepared, exact=exact)
+        return self._measured(row, prepared)
+
+    def _measured(self, row: DatasetRow, prepared: Prepared) -> Prepared:
+        """With what an evidence session starts from, and measures at its opening."""
+        opening = prepared.opening
+        if not isinstance(opening.plan, EvidencePlan):
+            return prepared
+        with self._store.read() as tx:
+            known = () if opening.request.start == "nothing" else tuple(tx.shared_evidence(row.name, MOST_EVIDENCE))
+            opening = replace(opening, evidence=Pins(known, ()))
+            if prepared.release is not None:
+                # What is public is fixed here; it measures when its turn has come.
+                return replace(prepared, opening=opening)
+            session = Session(opening)
+            pin_all(tx, row.name, session)
+        data = self._private.counts(opening.dataset.space, row.vault_entry)
+        made = tuple(measured_all(self._noise, opening.dataset.space, data, session.purchases()))
+        return replace(prepared, opening=opening, made=made)
+
+    def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:
+        """Open a session: reserve its share, buy what it needs, commit, and only then reply.
+
+        Raises:
+            NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
+            Unavailable: when another process keeps the data set.
+        """
+        try:
+            if prepared.dummy is not None:
+                return self._open_dummy(actor, prepared, prepared.dummy, key)
+            return self._open(actor, prepared, key)
+        except StoreConflict:
+            # The key came at the same moment with a session on another data set, whose lock we did not wait for.
+            with self._store.read() as tx:
+                known = find_reply(tx, key)
+        if known is None:
+            raise Unavailable("the session could not be opened: send the request again")
+        return known
+
+    def _open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:
+        """Reserve, buy, record and commit, under the data set's lock."""
+        request, dataset = prepared.opening.request, prepared.opening.dataset
+        with self._datasets.locked(request.dataset) as (tx, row):
+            known = find_reply(tx, key)  # a concurrent twin held the lock before us
+            if known is not None:
+                return known
+            if row.retired_at is not None:
+                raise NotFound(f"the data set {request.dataset!r} is retired")
+            now = admitted(tx, row, actor, request)
+            if now != dataset:
+                # Another session bought a fact, has a race, or spent of the budget: quickly planned, with scales that
+                # are known. An exact one, whose program takes seconds, has been refused, as the data set is not
+                # untouched.
+                prepared = self._measured(row, replace(prepared, opening=self._plans.planned(now, request)))
+            admitted(tx, row, actor, request, prepared.opening.plan)
+            reply = self._begin(tx, row, actor, prepared, key)
+            tx.commit()
+        return reply
+
+    def _open_dummy(self, actor: Principal, prepared: Prepared, dummy: Dummy, key: IdempotencyKey | None) -> bytes:
+        """The same on made-up records, which are a data set of their own as long as the session is open."""
+        with self._store.read() as tx:
+            known = find_reply(tx, key)
+        if known is not None:
+            return known
+        row = self._dummies.keep(dummy)
+        try:
+            prepared = self._looked(row, prepared)
+            with self._store.write() as tx:
+                # Others may have been opened since it was prepared.
+                self._dummies.check(tx, actor, row.name)
+                admitted(tx, row, actor, prepared.opening.request, prepared.opening.plan)
+                reply = self._begin(tx, row, actor, prepared, key)
+                tx.commit()
+        except BaseException:
+            self._dummies.end(row)
+            raise
+        return reply
+
+    def _begin(
+        self,
+        tx: Transaction,
+        row: DatasetRow,
+        actor: Principal,
+        prepared: Prepared,
+        key: IdempotencyKey | None,
+    ) -> bytes:
+        opening, now, id = prepared.opening, prepared.now, secrets.token_hex(16)
+        plan = opening.plan
+        if plan.purchase is not None:
+            # Facts are only ever added, so what this plan buys the first one bought too.
+            assert prepared.exact is not None
+            bought = self._buy(plan.purchase, prepared.exact)
+            tx.set_bought(row.name, {**row.bought, plan.purchase.fact: bought.document()})
+            opening = replace(opening, bought=bought)
+        evidence: list[EvidenceRow] = []
+        if opening.evidence is not None:
+            evidence = [
+                evidence_row(row.name, id, 0, measured, shared=opening.request.share, recorded_at=now)
+                for measured in prepared.made
+            ]
+            made = tuple(each.sha256 for each in evidence)
+            opening = replace(opening, evidence=replace(opening.evidence, made=made))
+        header = writing.header(session=id, opening=opening.document(), opened_at=now)
+        planned = SessionRow(
+            id=id,
+            dataset=row.name,
+            owner=actor.name,
+            header=header,
+            status="open",
+            sequence=0,
+            queries_asked=0,
+            updates_used=0,
+            spent="0",
+            reserved="0",
+            spent_pure=None,
+            reserved_pure=None,
+            head_hash=records.sha256(header),
+            opened_at=now,
+        )
+        purchased = None if plan.purchase is None else plan.purchase.price
+        if prepared.made:
+            purchased = total(measured.price for measured in prepared.made)
+        opened, movements = spending.begin(planned, plan.holds, purchased)
+        tx.add_session(opened)
+        tx.add_evidence(evidence)
+        if prepared.release is not None:
+            release = ReleaseRow(
+                id,
+                row.name,
+                actor.name,
+                prepared.release,
+                "queued",
+                "queued",
+                0.0,
+                now,
+                expected_seconds=prepared.expected_seconds,
+            )
+            tx.add_release(release)
+        if plan.holds.pure is None and not row.impure:
+            # Before the first noise, and whatever comes of it: a miss is free, but no pure noise.
+            tx.set_impure(row.name)
+        if plan.race is not None:
+            tx.count_race(row.name)
+        tx.move_ledger(movements)
+        why = {} if prepared.why is None else {"why": prepared.why}
+        view = session_view(opened) if prepared.release is None else release_view(release, opened)
+        reply = orjson.dumps(view | why)
+        if key is not None:
+            tx.add_replies([key.row(reply, now, opens=True)])
+        return reply
+
+    def _buy(self, purchase: Purchase, exact: int) -> Bought:
+        """The fact plus discrete Laplace noise, padded upward: pure epsilon-DP at the purchase's epsilon."""
+        noisy = exact + int(self._noise.laplace(purchase.scale_units).take(1)[0])
+        return Bought(purchase.padded(noisy), purchase.noise_scale)

@@ -1,0 +1,81 @@
+"""Transcripts, as they are shown: the records, and a trailer that follows from them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from app.audit import writing
+from app.curator.opening import Header
+from app.services.ports import SessionRow, Store
+from app.services.principals import Principal
+from app.services.sessions import Sessions
+
+#: How many measurements that a session starts from are read at a time.
+_PINS = 64
+
+
+class Transcripts:
+    """Shows transcripts.
+
+    Args:
+        store: where the records are.
+        sessions: who may see which.
+        log_size: the size of the smallest log that has a session up to an entry; None while there is none.
+    """
+
+    def __init__(self, store: Store, sessions: Sessions, log_size: Callable[[str, int], int | None]) -> None:
+        self._store, self._sessions, self._log_size = store, sessions, log_size
+
+    def lines(self, actor: Principal, id: str) -> Iterator[bytes]:
+        """The transcript as it stands, line by line: header, entries (dense weights before their first use), trailer.
+
+        What an auditor is shown follows from the records alone: no state is made and no cache is read.
+
+        Raises:
+            NotFound: when there is none, or it is somebody else's; before the first line.
+        """
+        return self._lines(self._sessions.row(actor, id))
+
+    def _lines(self, row: SessionRow) -> Iterator[bytes]:
+        yield row.header + b"\n"
+        pins = Header.read(row.header).pins
+        if pins is not None:
+            names = [*pins.known, *pins.made]
+            for start in range(0, len(names), _PINS):
+                page = names[start : start + _PINS]
+                with self._store.read() as tx:
+                    found = tx.evidence_named(row.dataset, page)
+                yield from (found[name] + b"\n" for name in page)
+        # The transcript ends where its row does. Entries are never changed, so pages may be read one by one. What has
+        # been handed out is not kept here.
+        learnt, after = writing.HypothesisDigest(Header.read(row.header).document), 0
+        lines: deque[bytes] = deque()
+        while after < row.sequence:
+            after = self._read_page(row, after, lines, learnt)
+            while lines:
+                yield lines.popleft()
+        yield (
+            writing.trailer(
+                entries=row.sequence,
+                head_hash=row.head_hash,
+                hypothesis_digest=learnt.hexdigest(),
+                updates=row.updates_used,
+                status=row.status,
+                log_size=self._log_size(row.id, row.sequence),
+            )
+            + b"\n"
+        )
+
+    def _read_page(self, row: SessionRow, after: int, lines: deque[bytes], learnt: writing.HypothesisDigest) -> int:
+        """Add a page of a transcript to some lines, and tell which entry it ends with."""
+        with self._store.read() as tx:
+            page = tx.transcript_page(row.id, after, row.sequence)
+            measured = tx.evidence_of(row.id, after, page[-1][0])
+        for sequence, line, weights in page:
+            if sequence in measured:
+                lines.append(measured[sequence] + b"\n")
+            lines.extend(writing.weights_record(name, blob) + b"\n" for name, blob in weights)
+            lines.append(line + b"\n")
+            learnt.take(line)
+        return page[-1][0]

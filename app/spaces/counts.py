@@ -1,0 +1,284 @@
+"""Exact counts: the one interface through which private data are asked.
+
+A query, a strategy or a fact says what it needs as *tallies*: whole numbers that are counted on the data, without
+noise. Whoever holds private data offers some kinds of tallies and refuses the others before anything is counted; what
+is asked at once may be counted together. Nobody but them knows how the data are held.
+
+Every number is exact, and within 64 bits: the space's capacity bounds all sums (:mod:`app.spaces.space`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from app.spaces.errors import NotOffered
+from app.spaces.lazy import lazy
+from app.spaces.partition import Marginal, Partition
+from app.spaces.tensor import Array, Axes, IntArray, Members
+
+_ALL = slice(None)
+
+
+class Tally(ABC):
+    """Whole numbers that are counted on private data. Each kind says what they are, in units of the data."""
+
+    @abstractmethod
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether data with so many cells along each axis have such numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction(Tally):
+    """The sum over all cells of entry times the product of the axes' weights, in units of their grids: an ``int``.
+
+    Attributes:
+        axes: weights along each axis; None where all are one.
+    """
+
+    axes: Axes
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return len(self.axes) == len(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Entries(Tally):
+    """Single entries, a flat array.
+
+    Attributes:
+        positions: row-major ones; of a multiset elements, those that it lacks being zero.
+    """
+
+    positions: Array
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return bool(shape) != (self.positions.dtype == object)
+
+
+@dataclass(frozen=True, eq=False)
+class InnerProduct(Tally):
+    """The sum of entry times weight over all cells, in units of the weights' grid: an ``int``.
+
+    Attributes:
+        weights: one a cell, whole units of 2^-bits.
+    """
+
+    weights: Array
+    bits: int
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return self.weights.shape == shape
+
+
+@dataclass(frozen=True, eq=False)
+class CellCounts(Tally):
+    """The entries of a table added up in cells, an array of as many: the numbers of records, or sums of a weight of
+    them.
+
+    Attributes:
+        axes: attributes that are counted by, ascending.
+        cells: of each of them; None where each value is one. Values may be in none: their records are not counted.
+        shape: how many cells there are of each.
+        where: attributes that records are selected by, each by itself, and the values that are selected.
+        among: attributes that records are selected by together, ascending, and for each combination of their values
+            whether it is selected.
+        weight: an attribute, and what a record weighs by its value: the first so many values, others nothing. None
+            where each record weighs one.
+        again: whether others with the same attributes are likely to follow, so that what is made on the way may be
+            worth keeping.
+    """
+
+    axes: tuple[int, ...]
+    cells: tuple[Partition | None, ...]
+    shape: tuple[int, ...]
+    where: tuple[tuple[int, Members], ...] = ()
+    among: tuple[tuple[int, ...], Array] | None = None
+    weight: tuple[int, IntArray] | None = None
+    again: bool = False
+
+    @classmethod
+    def of(cls, marginal: Marginal, weight: tuple[int, IntArray] | None = None) -> CellCounts:
+        """The counts of a marginal, or sums of a weight over its cells."""
+        return cls(marginal.attributes, marginal.partitions, marginal.shape, weight=weight)
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return bool(shape) and (not self.named or self.named[-1] < len(shape))
+
+    @lazy
+    def named(self) -> tuple[int, ...]:
+        """All attributes that it depends on, ascending."""
+        if self.plain:
+            return self.axes
+        together = () if self.among is None else self.among[0]
+        weighed = () if self.weight is None else self.weight[:1]
+        return tuple(sorted({*self.axes, *dict(self.where), *together, *weighed}))
+
+    @property
+    def plain(self) -> bool:
+        """Whether records count one each, and are not selected."""
+        return not self.where and self.among is None and self.weight is None
+
+    @property
+    def singles(self) -> bool:
+        """Whether every value of what is counted by is a cell."""
+        return self.cells.count(None) == len(self.cells)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every value of what is counted by is in a cell."""
+        return all(cells is None or cells.whole for cells in self.cells)
+
+    def weights(self, length: int) -> IntArray:
+        """The weight of each of so many values."""
+        assert self.weight is not None
+        weights = np.zeros(length, np.int64)
+        weights[: len(self.weight[1])] = self.weight[1]
+        return weights
+
+    def of_marginal(self, counts: Array) -> IntArray:
+        """The numbers from the counts of single values of :attr:`named`, one axis each; a new array."""
+        if self.plain and self.singles:
+            return np.array(counts, np.int64)
+        partitions, selected = dict(zip(self.axes, self.cells, strict=True)), dict(self.where)
+        lengths = counts.shape
+        if self.among is not None:
+            axes, selection = self.among
+            if axes == self.named and not self.axes and self.weight is None:
+                return np.asarray(counts[selection].sum(dtype=np.int64))
+            counts = counts * selection.reshape(
+                [length if axis in axes else 1 for axis, length in zip(self.named, lengths, strict=True)]
+            )
+        if self.weight is not None:
+            place = self.named.index(self.weight[0])
+            weights = self.weights(lengths[place]).reshape([-1] + [1] * (len(lengths) - 1 - place))
+            counts = np.asarray(counts, np.int64) * weights
+        # From the last axis on, so that those before keep their places.
+        for place, axis in reversed(list(enumerate(self.named))):
+            if axis in partitions:
+                cells = partitions[axis]
+                counts = counts if cells is None else cells.summed(counts, place)
+            else:
+                index = selected.get(axis, _ALL)
+                counts = counts[(_ALL,) * place + (index,)].sum(axis=place, dtype=np.int64)
+        return np.array(counts, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class LineSums(Tally):
+    """The sums of the rows of a matrix, or of its columns, with weights or without: a flat array, one a line.
+
+    Attributes:
+        axis: 0 for a number a row, 1 for a number a column.
+        weights: a whole number for each entry of a line; None where all weigh one.
+        diagonal: whether entries on the diagonal are added, too.
+    """
+
+    axis: int
+    weights: IntArray | None = None
+    diagonal: bool = True
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return len(shape) == 2 and (self.weights is None or self.weights.shape == (shape[1 - self.axis],))
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSums(Tally):
+    """The sums of a matrix' entries between groups of rows and groups of columns: a new array, one axis a side.
+
+    Attributes:
+        left: the groups of rows; some may be in none.
+        right: of columns.
+        within: where only the sums from a group to the one that goes with it are wanted, one a group to the left: for
+            each column the group to the left that its own goes with, -1 where it is in none.
+    """
+
+    left: Partition
+    right: Partition
+    within: IntArray | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many sums there are along each axis."""
+        return (self.left.cells, self.right.cells) if self.within is None else (self.left.cells,)
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return (self.left.size, self.right.size) == shape
+
+
+@dataclass(frozen=True, eq=False)
+class AllEntries(Tally):
+    """All entries: an array of the data's shape, or a sparse matrix of what is not zero. Not to be written to."""
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return bool(shape)
+
+
+class ExactCounts(Protocol):
+    """The private numbers of a data set, as they are asked: each of the four kinds of data, and what stands for one."""
+
+    @property
+    def quick(self) -> bool:
+        """Whether it tells numbers in about the time of a pass over memory; else whoever asks lets others go on."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes in memory, with what was made of it and is kept."""
+
+    def offers(self, tally: Tally) -> bool:
+        """Whether it tells such numbers: known from the declaration alone."""
+
+    def tell(self, asked: Sequence[Tally]) -> Iterator[Any]:
+        """The numbers of tallies in their order, each as its kind says, one after another as they are taken. What is
+        asked at once is of one state of the data, and counted in as few passes over them as can be.
+
+        Raises:
+            NotOffered: before anything is counted, when one of them is not offered.
+        """
+
+
+class ArrayCounts(ABC):
+    """The base of private data in memory, which have a kernel for each kind of tally that they offer."""
+
+    quick: ClassVar[bool] = True
+    #: How many cells there are along each axis.
+    shape: tuple[int, ...]
+    #: By kind of tally what counts it.
+    kernels: ClassVar[Mapping[type[Tally], Callable[[Any, Any], Any]]]
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes that it takes in memory, with what was made of it and is kept."""
+
+    def offers(self, tally: Tally) -> bool:
+        """Whether there is a kernel for it, and it fits the data's shape."""
+        return type(tally) in self.kernels and tally.fits(self.shape)
+
+    def tell(self, asked: Sequence[Tally]) -> Iterator[Any]:
+        """The numbers of tallies, one after another as they are taken.
+
+        Raises:
+            NotOffered: before anything is counted, when one of them is not offered.
+        """
+        check_offered(self, asked)
+        return self.counted(asked)
+
+    def counted(self, asked: Sequence[Tally]) -> Iterator[Any]:
+        """The numbers of tallies that are offered."""
+        return (self.kernels[type(tally)](self, tally) for tally in asked)
+
+
+def check_offered(data: ExactCounts, asked: Sequence[Tally]) -> None:
+    """Refuse what private data do not tell.
+
+    Raises:
+        NotOffered: when one of these is not offered.
+    """
+    for tally in asked:
+        if not data.offers(tally):
+            raise NotOffered("such numbers are not counted on this data set: ask for others")

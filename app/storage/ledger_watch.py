@@ -1,0 +1,105 @@
+"""What a data folder has seen of its database: the ledger's last movement, and how many data sets there were.
+
+Ledgers only grow, and rows of data sets stay. A database that lacks a movement which this folder has seen, or has
+another in its place, or fewer data sets, is an old copy (a backup put back in place, a standby that lost the last
+transactions) or another database altogether. Serving the one would spend budgets twice, serving the other would take
+every private file for a left-over. What was seen is written beside the work, at most about a second late, and another
+movement in the same place is told by the second of its time: it is a net, not a proof.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.storage.store import SqlStore
+from curator_client import durable
+
+logger = structlog.get_logger(__name__)
+
+#: How often it is looked whether there is more to have seen.
+SECONDS = 1.0
+NAME = "ledger.seen"
+
+
+class OldDatabase(Exception):
+    """The database lacks what the data folder has seen."""
+
+
+class Seen(NamedTuple):
+    """The number of the ledger's last movement (0 where there was none), how many data sets there were, and when that
+    movement was recorded (nothing where there was none).
+    """
+
+    movement: int
+    datasets: int
+    moved_at: str
+
+
+class LedgerWatch:
+    """Keeps what was seen in ``folder``, beside a running service. Several processes may do so on one folder."""
+
+    def __init__(self, folder: Path, store: SqlStore) -> None:
+        self._path, self._store = folder / NAME, store
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="ledger-watch", daemon=True)
+
+    def check(self) -> None:
+        """Hold the database against what was seen.
+
+        Raises:
+            OldDatabase: when it lacks some of it.
+        """
+        seen, store = self._noted(), self._store
+        moved_at = store.movement_at(seen.movement) if seen.movement else ""
+        if seen.moved_at != moved_at or seen.datasets > store.count_datasets():
+            raise OldDatabase(
+                "the database lacks what this data folder has seen: the database is an old copy, or another one. Of an "
+                "old copy nobody knows what was released since: run `curator forfeit`. For another one, name another "
+                "CURATOR_DATA_DIR"
+            )
+
+    def reset(self) -> None:
+        """Take the database for what there is."""
+        self._write(self._there())
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look once more, and end."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(SECONDS)
+
+    def _watch(self) -> None:
+        while True:
+            last = self._stopping.wait(SECONDS)
+            try:
+                there, noted = self._there(), self._noted()
+                if there[:2] != noted[:2] and there.movement >= noted.movement and there.datasets >= noted.datasets:
+                    self._write(there)
+            except (SQLAlchemyError, OSError) as error:
+                logger.warning("what was seen of the ledger cannot be noted", error=type(error).__name__)
+            if last:
+                return
+
+    def _there(self) -> Seen:
+        """The state of the database now."""
+        movement, moved_at = self._store.last_movement()
+        return Seen(movement, self._store.count_datasets(), moved_at)
+
+    def _noted(self) -> Seen:
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            movement, datasets, *moved_at = self._path.read_text().split()
+            return Seen(int(movement), int(datasets), "".join(moved_at))
+        return Seen(0, 0, "")
+
+    def _write(self, seen: Seen) -> None:
+        durable.write(self._path, (" ".join(map(str, seen)).strip() + "\n").encode(), durable=False)

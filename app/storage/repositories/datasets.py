@@ -1,0 +1,134 @@
+"""Data sets, and what analysts may take of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import insert as pg_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from app.services.ports import DatasetRow, Holding
+from app.storage import tables as t
+from app.storage.transaction import BaseTransaction, bounded_wait
+
+c = t.datasets.c
+
+
+def _written(document: Any) -> Any:
+    return orjson.dumps(document).decode()
+
+
+def _read(row: DatasetRow) -> DatasetRow:
+    """A row as it is stored, with its documents read."""
+    stored: Any = row
+    return replace(
+        row,
+        spec=orjson.loads(stored.spec),
+        bought=orjson.loads(stored.bought),
+        vault_entry=orjson.loads(stored.vault_entry),
+        revealed_to=tuple(orjson.loads(stored.revealed_to or "[]")),
+    )
+
+
+class Datasets(BaseTransaction):
+    """What was registered."""
+
+    def dataset(self, name: str, *, lock: bool = False) -> DatasetRow | None:
+        """The data set of this name, retired or not; ``lock`` holds its row until the commit.
+
+        Rows that only name the data set, such as charges of its sessions, may be written meanwhile.
+
+        Raises:
+            StoreHeld: when somebody else holds the row and goes on to.
+        """
+        if lock and self._locks:
+            with bounded_wait(self.connection):
+                row = self._one(DatasetRow, c.name == name, lock={"key_share": True})
+        else:
+            row = self._one(DatasetRow, c.name == name)
+        return None if row is None else _read(row)
+
+    def datasets(self) -> list[DatasetRow]:
+        """All data sets by name, retired ones included."""
+        return [_read(row) for row in self._all(DatasetRow, order=c.name)]
+
+    def datasets_page(self, after: str, most: int) -> tuple[list[DatasetRow], bool]:
+        """Up to ``most`` data sets by name beyond ``after``, made-up ones left out, and whether there are others."""
+        rows, others = self._page(DatasetRow, (c.name,), (after,), most, ~c.name.startswith("~"), long=c.spec)
+        return [_read(row) for row in rows], others
+
+    def vault_entries(self) -> dict[str, dict[str, str]]:
+        """The entry that names the private file of each data set that is not retired, by the data set's name."""
+        rows = self.connection.execute(select(c.name, c.vault_entry).where(c.retired_at.is_(None)).order_by(c.name))
+        return {row.name: orjson.loads(row.vault_entry) for row in rows}
+
+    def add_dataset(self, row: DatasetRow) -> None:
+        """Add a data set. Raises StoreConflict when the name was ever in use."""
+        self._add(
+            replace(
+                row,
+                spec=_written(row.spec),
+                bought=_written(row.bought),
+                vault_entry=_written(row.vault_entry),
+                revealed_to=_written(row.revealed_to) if row.revealed_to else None,  # type: ignore[arg-type]
+            )
+        )
+
+    def count_race(self, name: str) -> None:
+        """Count one more session with a race on a data set."""
+        self._change(t.datasets, c.name == name, race_sessions=c.race_sessions + 1)
+
+    def set_bought(self, name: str, bought: dict[str, dict[str, float]]) -> None:
+        """Write the facts that were bought so far into the data set's row."""
+        self._change(t.datasets, c.name == name, bought=_written(bought))
+
+    def forfeit_dataset(self, row: DatasetRow) -> None:
+        """Write what of a data set's budget is gone beside what its sessions hold, and that it is impure where so."""
+        gone = {"forfeited": row.forfeited, "forfeited_pure": row.forfeited_pure, "impure": row.impure}
+        self._change(t.datasets, c.name == row.name, **gone)
+
+    def set_impure(self, name: str) -> None:
+        """Note that a session was opened on a data set whose noise is not all pure."""
+        self._change(t.datasets, c.name == name, impure=True)
+
+    def set_vault_entry(self, name: str, entry: dict[str, str]) -> None:
+        """Name another private file for a data set."""
+        self._change(t.datasets, c.name == name, vault_entry=_written(entry))
+
+    def set_revealed_to(self, name: str, principals: Sequence[str]) -> None:
+        """Write who was given the key of a data set's commitment."""
+        self._change(t.datasets, c.name == name, revealed_to=_written(tuple(principals)))
+
+    def retire_dataset(self, name: str, at: str) -> None:
+        """Mark a data set as retired; its public records stay."""
+        self._change(t.datasets, c.name == name, retired_at=at)
+
+    def grant(self, dataset: str, principal: str) -> str | None:
+        """An analyst's cap on a data set, as a decimal string."""
+        g = t.grants.c
+        found = select(g.epsilon).where(g.dataset == dataset, g.principal == principal)
+        return self.connection.execute(found).scalar_one_or_none()
+
+    def set_grant(self, dataset: str, principal: str, epsilon: str) -> None:
+        """Set an analyst's cap on a data set."""
+        added = (pg_insert if self._locks else sqlite_insert)(t.grants)
+        self.connection.execute(
+            added.values(dataset=dataset, principal=principal, epsilon=epsilon).on_conflict_do_update(
+                index_elements=["dataset", "principal"], set_={"epsilon": added.excluded.epsilon}
+            )
+        )
+
+    def holdings(self, dataset: str) -> list[Holding]:
+        """The holdings and spending of the sessions of a data set, open and closed; those of one owner that agree in
+        all of it, as most that are closed do, are told together.
+        """
+        s = t.sessions.c
+        held = (s.owner, s.reserved, s.spent, s.reserved_pure, s.spent_pure)
+        rows = self.connection.execute(
+            select(*held, func.count()).where(s.dataset == dataset).group_by(*held).order_by(*held)
+        )
+        return [Holding(*row) for row in rows]

@@ -1,0 +1,1 @@
+"""How near answers are to the truth, beside what else could be done with the same budget."""
