@@ -24,8 +24,8 @@ from typing import Any
 
 from benchmarks.harness import free_port, postgres, report
 from tests.integration.crashes import RANDOM, WORKER, Findings, check, prepare, torture
-from tests.integration.servers import launching
-from tests.integration.steps import KEEPING, MIGRATING, WORKING
+from tests.kit.servers import launching
+from tests.kit.steps import KEEPING, MIGRATING, WORKING
 
 DATABASES = ("SQLite", "PostgreSQL")
 #: Share of the kills that come at random moments.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.api.support import JSON, Noise, Service, ask, open_session, people, refused, register, serving, unique
+from tests.kit.service import JSON, Noise, Service, ask, open_session, people, refused, register, serving, unique
 
 #: The largest capacity there is.
 CAPACITY = 2**40

@@ -32,8 +32,8 @@ from app.spaces.queries.linear import CompiledProduct
 from app.storage.private_data import ElementsData
 from app.storage.private_store import VaultStore
 from app.storage.store import SqlTransaction
-from tests.integration.servers import Caller, launching
-from tests.integration.world import HIT, SHAPE, World, distinct_queries, ledger_of, make_world, query, sessions_of, wait
+from tests.kit.servers import Caller, launching
+from tests.kit.world import HIT, SHAPE, World, distinct_queries, ledger_of, make_world, query, sessions_of, wait
 
 # ---------------------------------------------------------------------------------------------- one time a commit
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from app.services.answering import lane
-from tests.integration.world import World, eventually, query
+from tests.kit.world import World, eventually, query
 
 
 @pytest.mark.postgres

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from app.services.principals import Principal
-from tests.api.support import Noise, RawReply, Service, head, read_reply, refused, serving, unique
 from tests.kit.patience import patience
+from tests.kit.service import Noise, RawReply, Service, head, read_reply, refused, serving, unique
 
 LIMIT = 64
 OTHER = "127.0.0.2"

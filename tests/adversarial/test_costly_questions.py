@@ -20,7 +20,7 @@ from app.services.answering import aside, costs, group
 from app.services.answering.tickets import LONG_BATCH
 from app.services.errors import Unavailable
 from app.services.principals import Principal
-from tests.integration.world import HIT, World, distinct_queries, eventually, query, wait
+from tests.kit.world import HIT, World, distinct_queries, eventually, query, wait
 
 CHEAP: dict[str, Any] = {"type": "predicate", "where": {"a": 0}}
 

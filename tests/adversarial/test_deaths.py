@@ -23,8 +23,8 @@ import pytest
 
 from app.services.ballast import Ballast
 from app.services.errors import Unavailable
-from tests.integration.world import HIT, SPEC, make_world, open_session
 from tests.kit.processes import end_with_tests
+from tests.kit.world import HIT, SPEC, make_world, open_session
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The universe: 4.5 MiB an array, of which the hypothesis has two and an update takes one or two more.

@@ -35,7 +35,9 @@ from app.spaces.queries.request import QueryModel
 from app.storage.log_store import SqlLog
 from app.storage.vault import Vault, VaultEntry
 from tests.adversarial.plain import NoReading, length_of, mass_of
-from tests.api.support import (
+from tests.foreign import FOREIGN
+from tests.kit.patience import patience
+from tests.kit.service import (
     ARROW,
     JSON,
     NPY,
@@ -53,8 +55,6 @@ from tests.api.support import (
     serving,
     unique,
 )
-from tests.foreign import FOREIGN
-from tests.kit.patience import patience
 
 #: Some examples in every run, many where they are drawn anew.
 drawn = settings(max_examples=40 if settings().derandomize else 400)

@@ -15,11 +15,11 @@ import pytest
 from app.bootstrap.preconditions import StartRefused, standing_still
 from app.settings import Settings
 from app.storage.database import AlreadyServed, DataDirLock
-from tests.api.support import head, read_reply
-from tests.integration.servers import launching
 from tests.integration.test_supervision import workers
-from tests.integration.world import ADMIN_KEY
 from tests.kit.patience import patience
+from tests.kit.servers import launching
+from tests.kit.service import head, read_reply
+from tests.kit.world import ADMIN_KEY
 
 pytestmark = pytest.mark.postgres
 

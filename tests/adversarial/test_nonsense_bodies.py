@@ -24,7 +24,7 @@ from app.cli.errors import Refusal
 from app.cli.inputs import parse_object
 from app.declarations.errors import InvalidRequest
 from app.http import json_bodies
-from tests.api.support import (
+from tests.kit.service import (
     ARROW,
     PEOPLE,
     Noise,

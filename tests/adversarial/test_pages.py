@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 import pytest
 
-from tests.api.support import Service, serving
+from tests.kit.service import Service, serving
 
 #: What a policy may name at all: nothing, this very host, and images that are written out.
 ALLOWED = {"'none'", "'self'", "data:"}

@@ -25,8 +25,8 @@ from app.patience import while_wanted
 from app.privacy.exact import exact_scale
 from app.services.errors import BudgetExhausted
 from app.services.session_opening import Prepared
-from tests.integration.servers import Caller, launching
-from tests.integration.world import World, make_world, open_session
+from tests.kit.servers import Caller, launching
+from tests.kit.world import World, make_world, open_session
 
 ASKED = {"dataset": "d", "mechanism": {"construction": "mw"}, "epsilon": 1.0, "max_queries": 1000}
 #: One such program takes a second or two.

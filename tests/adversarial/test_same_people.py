@@ -22,8 +22,8 @@ import structlog
 from app.declarations.spec import parse_spec
 from app.storage.private_store import VaultResealer, VaultStore
 from app.storage.vault import Vault
-from tests.api.support import JSON, PEOPLE, Noise, Service, npy, register, serving, unique
-from tests.integration.servers import run
+from tests.kit.servers import run
+from tests.kit.service import JSON, PEOPLE, Noise, Service, npy, register, serving, unique
 
 _events: list[MutableMapping[str, Any]] = []
 

@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 from app.services.exports import MOST_EACH
-from tests.integration.servers import Caller, Server, launching
-from tests.integration.world import eventually
+from tests.kit.servers import Caller, Server, launching
+from tests.kit.world import eventually
 
 SHAPE = (2048, 1024)
 ARRAY = 8 * SHAPE[0] * SHAPE[1]

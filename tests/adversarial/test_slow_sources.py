@@ -13,7 +13,7 @@ from app.services.answering import aside, costs, lane
 from app.services.answering.tickets import LONG_BATCH
 from app.services.errors import Unavailable
 from app.storage import private_store
-from tests.integration.world import HIT, World, distinct_queries, query, wait
+from tests.kit.world import HIT, World, distinct_queries, query, wait
 from tests.plain_counts import PlainCounts
 
 #: By its capacity the data set is known that is told by a list of records.

@@ -19,7 +19,7 @@ from app.curator.errors import QueriesExhausted
 from app.services.answering import group
 from app.services.answering.tickets import LONG_BATCH, Ticket
 from tests.integration.test_held_rows import held
-from tests.integration.world import HIT, World, distinct_queries, eventually, query, wait
+from tests.kit.world import HIT, World, distinct_queries, eventually, query, wait
 
 LONG = LONG_BATCH + 6
 

@@ -20,7 +20,7 @@ from sqlalchemy import event
 from app.audit.replay import replay
 from app.curator.session import Session
 from app.spaces.query import Query
-from tests.integration.world import ADMIN, AUDITOR, HIT, World, distinct_queries, eventually, make_world, query, served
+from tests.kit.world import ADMIN, AUDITOR, HIT, World, distinct_queries, eventually, make_world, query, served
 
 UPDATES = 10
 

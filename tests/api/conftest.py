@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from app.bootstrap.noise import SystemNoise
-from tests.api.support import Noise, Service, serving
+from tests.kit.service import Noise, Service, serving
 
 _events: list[MutableMapping[str, Any]] = []
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from app.audit.replay import replay
-from tests.api.support import (
+from tests.api.test_sessions import read_chain
+from tests.kit.service import (
     ARROW,
     COUNTS,
     JSON,
@@ -31,7 +32,6 @@ from tests.api.support import (
     unique,
     where,
 )
-from tests.api.test_sessions import read_chain
 from tests.unit.audit.transcripts import reseal
 
 FEMALE, MALE = where(sex={"equals": "female"}), where(sex={"equals": "male"})

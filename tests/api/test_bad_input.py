@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.api.support import (
+from tests.kit.service import (
     ARROW,
     JSON,
     NPY,

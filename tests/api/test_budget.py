@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.support import (
+from tests.kit.service import (
     COUNTS,
     JSON,
     Noise,

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.services.checks import MOST_PROBLEMS
-from tests.api.support import JSON, PEOPLE, Service, npy, refused, register, unique
+from tests.kit.service import JSON, PEOPLE, Service, npy, refused, register, unique
 
 #: Stands for a private value.
 SECRET = "8173645"

@@ -16,10 +16,10 @@ import pytest
 from app.client import Curator, LogFolder, NotVerified
 from app.client.errors import Contradicted
 from curator_client.proofs.commitment import FileDigest, opens
-from tests.api.support import COUNTS, JSON, Service, npy, people, refused, unique
 from tests.api.test_log import all_lines, checkpoint
 from tests.api.test_log_client import caller, soon
-from tests.integration.servers import environment, run
+from tests.kit.servers import environment, run
+from tests.kit.service import COUNTS, JSON, Service, npy, people, refused, unique
 
 FILE = npy(COUNTS)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.support import PEOPLE, Service, open_session, people, refused, register, session_words, unique
+from tests.kit.service import PEOPLE, Service, open_session, people, refused, register, session_words, unique
 
 MECHANISMS = [{"construction": "mw"}, {"construction": "md", "potential": "lp", "p": 1.5}, {"construction": "fk"}]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.verifying.transcript import replay_file
-from tests.api.support import JSON, Noise, Service, ask, npy, open_session, register, unique
+from tests.kit.service import JSON, Noise, Service, ask, npy, open_session, register, unique
 
 SPEC = {
     "kind": "table",

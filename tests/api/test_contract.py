@@ -17,8 +17,8 @@ import rfc8785
 from app.audit.replay import replay
 from app.bootstrap.noise import SystemNoise
 from app.verifying.transcript import replay_file
-from tests.api.support import JSON, Noise, Service, ask, refused, serving
 from tests.api.test_evidence import SIZES, marginal, opened, predicate, registered, transcript
+from tests.kit.service import JSON, Noise, Service, ask, refused, serving
 
 
 @pytest.fixture(scope="module")

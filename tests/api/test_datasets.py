@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.storage.readers import tables
-from tests.api.support import (
+from tests.kit.service import (
     COUNTS,
     JSON,
     PEOPLE,

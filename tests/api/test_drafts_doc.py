@@ -14,7 +14,7 @@ from app.declarations import attributes, drafts, imports
 from app.declarations.spec import MOST_ATTRIBUTES
 from app.services.checks import MOST_PROBLEMS
 from app.storage.readers.summaries import MOST_COLUMNS
-from tests.api.support import Service
+from tests.kit.service import Service
 
 _BLOCK = re.compile(r"^```(csv|json|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

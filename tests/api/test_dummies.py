@@ -20,7 +20,7 @@ from app.services import dummy_datasets
 from app.services.errors import TooManyRequests, Unavailable
 from app.services.principals import Principal
 from app.verifying.transcript import replay_file
-from tests.api.support import ARROW, JSON, PARQUET, Service, ask, refused, register, serving, start, unique
+from tests.kit.service import ARROW, JSON, PARQUET, Service, ask, refused, register, serving, start, unique
 
 SPEC: JSON = {
     "kind": "table",

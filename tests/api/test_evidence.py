@@ -15,7 +15,7 @@ from app.bootstrap.noise import SystemNoise
 from app.client import Curator
 from app.estimation.tables import dual
 from app.verifying.transcript import replay_file
-from tests.api.support import JSON, Service, ask, refused, register, serving, unique
+from tests.kit.service import JSON, Service, ask, refused, register, serving, unique
 
 SIZES = {"sex": 2, "work": 5, "age": 8, "race": 4, "state": 12}
 SPEC: JSON = {

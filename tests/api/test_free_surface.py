@@ -24,9 +24,9 @@ import numpy as np
 import pytest
 
 from app.http.metrics import LEVELS_SECONDS
-from tests.api.support import NPY, npy, register, where
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
+from tests.kit.service import NPY, npy, register, where
 
 ADMIN_KEY = "the-operators-own-key"
 #: Women and men of the first table, and all of them: numbers that no plan or counter comes to by chance.

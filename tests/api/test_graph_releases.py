@@ -18,7 +18,7 @@ import pytest
 from app.bootstrap.noise import SystemNoise
 from app.verifying.transcript import replay_file
 from benchmarks.research.undirected_cuts import undirected_cut_norm
-from tests.api.support import ARROW, JSON, Service, npy, refused, register, serving, unique
+from tests.kit.service import ARROW, JSON, Service, npy, refused, register, serving, unique
 
 pytestmark = pytest.mark.slow
 

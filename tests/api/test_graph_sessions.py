@@ -21,7 +21,7 @@ from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
 from app.privacy.ledger import Amounts
 from app.verifying.transcript import replay_file
 from curator_client.proofs import records
-from tests.api.support import ARROW, JSON, Noise, Service, ask, npy, refused, register, serving, unique
+from tests.kit.service import ARROW, JSON, Noise, Service, ask, npy, refused, register, serving, unique
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from app.bootstrap.noise import SystemNoise
 from app.client import Curator
 from app.client.answers import Marginal
 from app.verifying.transcript import replay_file
-from tests.api.support import ARROW, JSON, Service, ask, refused, register, serving, unique
+from tests.kit.service import ARROW, JSON, Service, ask, refused, register, serving, unique
 
 LEVELS = {"south": {"hills": ["e", "d"], "coast": ["c"]}, "north": ["a", "b"], "isles": {"far": {"rocks": ["f", "g"]}}}
 PLACES = ["a", "b", "c", "d", "e", "f", "g"]

@@ -17,7 +17,8 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.api.support import (
+from tests.kit.patience import patience
+from tests.kit.service import (
     NPY,
     Gate,
     Noise,
@@ -32,7 +33,6 @@ from tests.api.support import (
     unique,
     where,
 )
-from tests.kit.patience import patience
 
 FEMALE, MALE = where(sex={"equals": "female"}), where(sex={"equals": "male"})
 ROUTES = ["sessions", "queries", "batch", "close"]

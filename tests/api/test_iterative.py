@@ -16,8 +16,8 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.verifying.transcript import replay_file
-from tests.api.support import ARROW, JSON, Service, register, serving, unique
 from tests.kit.patience import patience
+from tests.kit.service import ARROW, JSON, Service, register, serving, unique
 
 SIZES = {"sex": 2, "work": 4, "age": 6}
 RECORDS = 5_000

@@ -27,7 +27,8 @@ from app.http import dense_bodies, json_bodies
 from app.http.authentication import GUESSES
 from app.services import principals
 from app.services.errors import Unauthenticated
-from tests.api.support import (
+from tests.kit.patience import patience
+from tests.kit.service import (
     ARROW,
     JSON,
     PEOPLE,
@@ -49,7 +50,6 @@ from tests.api.support import (
     unique,
     where,
 )
-from tests.kit.patience import patience
 
 FEMALE = where(sex={"equals": "female"})
 

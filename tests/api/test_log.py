@@ -19,8 +19,8 @@ from app.services import log as shown
 from app.settings import Settings
 from curator_client.proofs.merkle import check_consistency, check_inclusion
 from curator_client.proofs.notes import Checkpoint, Verifier
-from tests.api.support import JSON, Service, ask, open_session, people, refused, serving, where
 from tests.kit.patience import patience
+from tests.kit.service import JSON, Service, ask, open_session, people, refused, serving, where
 from tests.unit.audit.test_log import mth
 
 

@@ -14,9 +14,9 @@ import pytest
 from app.client import Curator, LogFolder, NotVerified
 from app.client.errors import Contradicted
 from curator_client.proofs.notes import Signer
-from tests.api.support import Service, ask, open_session, people, serving, where
-from tests.integration.servers import environment, run
 from tests.kit.patience import patience
+from tests.kit.servers import environment, run
+from tests.kit.service import Service, ask, open_session, people, serving, where
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 T = TypeVar("T")

@@ -26,9 +26,9 @@ from app.http import problems
 from app.services.upkeep import forfeit
 from curator_client.proofs.merkle import Frontier, leaf_hash
 from curator_client.proofs.notes import Signer
-from tests.api.support import JSON, Service, ask, open_session, people, serving, unique, where
-from tests.integration.servers import environment, run
 from tests.kit.patience import patience
+from tests.kit.servers import environment, run
+from tests.kit.service import JSON, Service, ask, open_session, people, serving, unique, where
 
 pytestmark = pytest.mark.slow
 

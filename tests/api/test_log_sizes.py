@@ -13,10 +13,10 @@ import pytest
 from app.client import Curator, NotVerified
 from app.http.routes import sessions
 from app.services.sequencer import Sequencer
-from tests.api.support import JSON, Service, ask, open_session, people, serving, where
 from tests.api.test_log import all_lines, checkpoint, transcript
 from tests.api.test_log_client import soon
 from tests.kit.patience import patience
+from tests.kit.service import JSON, Service, ask, open_session, people, serving, where
 
 
 def state(caller: httpx.Client, id: str) -> JSON:

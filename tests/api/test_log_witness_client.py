@@ -16,10 +16,10 @@ from app.client.comparing import compare
 from app.client.log import Contradicted
 from app.client.witnessing import cosign, witness_of
 from curator_client.proofs.notes import Checkpoint, NoteMalformed, Signer, Witness
-from tests.api.support import Service, serving, unique
 from tests.api.test_log_client import KEY, content, session, soon
 from tests.api.test_log_witnesses import grown, newest, size
-from tests.integration.servers import environment, run
+from tests.kit.servers import environment, run
+from tests.kit.service import Service, serving, unique
 
 LOG = Signer(bytes(range(32))).verifier
 

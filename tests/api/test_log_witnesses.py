@@ -11,8 +11,8 @@ import pytest
 from app.services.cosignatures import KEPT
 from curator_client.proofs.merkle import EMPTY_ROOT, root
 from curator_client.proofs.notes import Checkpoint, Signer, Verifier, Witness
-from tests.api.support import Service, refused, unique
 from tests.kit.patience import patience
+from tests.kit.service import Service, refused, unique
 
 NOW = 1_795_000_000
 

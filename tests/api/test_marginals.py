@@ -14,7 +14,7 @@ import pytest
 
 from app.services.answering import group
 from app.verifying.transcript import replay_file
-from tests.api.support import JSON, Noise, Service, ask, npy, open_session, refused, register, unique
+from tests.kit.service import JSON, Noise, Service, ask, npy, open_session, refused, register, unique
 
 ARROW = "application/vnd.apache.arrow.stream"
 SPEC = {

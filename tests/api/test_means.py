@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.client import Curator, cut, rank_one, unverified
-from tests.api.support import NPY, Noise, Service, register, unique
+from tests.kit.service import NPY, Noise, Service, register, unique
 
 ROWS, COLUMNS = 300, 120
 RATINGS = np.random.default_rng(3).integers(0, 11, (ROWS, COLUMNS)) / 2

@@ -23,7 +23,8 @@ from schemathesis.checks import CHECKS, load_all_checks
 
 from app.http.openapi import declaration_schemas
 from curator_client.proofs.notes import Witness
-from tests.api.support import (
+from tests.api.test_principals import ROUTES
+from tests.kit.service import (
     ARROW,
     JSON,
     NPY,
@@ -37,7 +38,6 @@ from tests.api.support import (
     serving,
     unique,
 )
-from tests.api.test_principals import ROUTES
 
 load_all_checks()
 CONFORMANCE = CHECKS.get_by_names(

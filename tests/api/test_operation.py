@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app.client import Curator
-from tests.api.support import Service, ask, open_session, people, refused, serving, where
+from tests.kit.service import Service, ask, open_session, people, refused, serving, where
 
 
 class TestHealth:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.client import Curator
-from tests.api.support import Service, open_session, people, refused
+from tests.kit.service import Service, open_session, people, refused
 
 
 def walk(client: httpx.Client, path: str, name: str, limit: int) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.verifying.transcript import replay_file
-from tests.api.support import JSON, Service, ask, refused, register, serving, unique
+from tests.kit.service import JSON, Service, ask, refused, register, serving, unique
 
 MOST, PEOPLE, EACH = 3, 400, 5
 SPEC: JSON = {

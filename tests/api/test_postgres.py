@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.support import (
+from tests.api.test_sessions import read_chain
+from tests.kit.service import (
     COUNTS,
     PEOPLE,
     Gate,
@@ -25,7 +26,6 @@ from tests.api.support import (
     session_words,
     where,
 )
-from tests.api.test_sessions import read_chain
 
 pytestmark = pytest.mark.postgres
 

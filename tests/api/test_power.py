@@ -15,8 +15,8 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.verifying.transcript import replay_file
-from tests.api.support import ARROW, JSON, Service, npy, register, serving, unique
 from tests.kit.patience import patience
+from tests.kit.service import ARROW, JSON, Service, npy, register, serving, unique
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.api.support import Service, open_session, people, refused, unique, where
-from tests.integration.world import eventually
+from tests.kit.service import Service, open_session, people, refused, unique, where
+from tests.kit.world import eventually
 
 #: Every route that needs a key: method, path, and the roles that may call it. Session routes: beside the owner.
 ROUTES = [

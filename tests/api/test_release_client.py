@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.client import Curator, Problem, ReleaseState
-from tests.api.support import Gate, Noise, Service, people
-from tests.integration.servers import run
+from tests.kit.servers import run
+from tests.kit.service import Gate, Noise, Service, people
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,8 @@ import pytest
 from app.audit.replay import replay
 from app.http import streams
 from app.http.routes import releases as routes
-from tests.api.support import (
+from tests.kit.patience import patience
+from tests.kit.service import (
     ARROW,
     JSON,
     PARQUET,
@@ -34,7 +35,6 @@ from tests.api.support import (
     serving,
     unique,
 )
-from tests.kit.patience import patience
 
 pytestmark = pytest.mark.slow
 

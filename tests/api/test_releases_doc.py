@@ -24,7 +24,7 @@ from app.curator.planners import cells, rounds, workload
 from app.measurements.strategies.tables import MOST_ROW_CELLS
 from app.releases import factorization, fitting
 from app.spaces.workload_request import MOST_NAMED, WorkloadRequest
-from tests.api.support import Service, serving
+from tests.kit.service import Service, serving
 
 pytestmark = pytest.mark.slow
 

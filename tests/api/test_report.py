@@ -15,7 +15,7 @@ from app.bootstrap.noise import SystemNoise
 from app.client import Curator, LogFolder
 from app.client.log_report import report_of
 from app.report.page import page
-from tests.api.support import JSON, Service, ask, open_session, people, serving, where
+from tests.kit.service import JSON, Service, ask, open_session, people, serving, where
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ import pytest
 import rfc8785
 
 from app.verifying.transcript import replay_file
-from tests.api.support import (
+from tests.kit.service import (
     ARROW,
     COUNTS,
     JSON,

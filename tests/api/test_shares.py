@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from app.client import Answer, Curator, Marginal
-from tests.api.support import JSON, Service, ask, refused, register, unique
 from tests.api.test_statistics import opened, replays
+from tests.kit.service import JSON, Service, ask, refused, register, unique
 
 RECORDS = 4000
 SPEC: JSON = {

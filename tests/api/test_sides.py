@@ -11,8 +11,8 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.verifying.transcript import replay_file
-from tests.api.support import JSON, Service, ask, refused, register, serving, unique
 from tests.kit.patience import patience
+from tests.kit.service import JSON, Service, ask, refused, register, serving, unique
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from app.client import Answer, Curator, Marginal, Problem, Session, predicate, statistic
-from tests.api.support import ARROW, Service, register, unique
+from tests.kit.service import ARROW, Service, register, unique
 
 N = 4000
 _RNG = np.random.default_rng(11)

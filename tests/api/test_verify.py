@@ -16,9 +16,9 @@ from app.client.seen import SeenEntries
 from app.client.transport import Call
 from curator_client.proofs.key_changes import KeyChange
 from curator_client.proofs.notes import Signer
-from tests.api.support import Service, people, serving
 from tests.api.test_log_client import KEY, soon
-from tests.integration.servers import environment, run
+from tests.kit.servers import environment, run
+from tests.kit.service import Service, people, serving
 from tests.unit.audit.transcripts import Document, reseal
 
 FEMALE = predicate(sex={"equals": "female"})

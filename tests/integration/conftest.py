@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.services.answering import group
-from tests.integration.world import World, make_world
 from tests.kit.databases import empty_database
+from tests.kit.world import World, make_world
 
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 

@@ -25,10 +25,10 @@ import psutil
 
 from app.storage.database import make_engines
 from app.storage.migrate import pending
-from tests.integration.servers import Caller, Launcher, Server
-from tests.integration.steps import HASTY, KEEPING, MIGRATING
-from tests.integration.world import SHAPE, SPEC, Audited, query
 from tests.kit.patience import patience
+from tests.kit.servers import Caller, Launcher, Server
+from tests.kit.steps import HASTY, KEEPING, MIGRATING
+from tests.kit.world import SHAPE, SPEC, Audited, query
 
 ANALYSTS = 3
 #: The name of a moment that no step stands for.

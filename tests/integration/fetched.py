@@ -10,7 +10,7 @@ from app.services.sequencer import Sequencer
 from app.storage.log_store import SqlLog
 from curator_client.proofs.merkle import Frontier, leaf_hash
 from curator_client.proofs.notes import Signer
-from tests.integration.world import AUDITOR, World
+from tests.kit.world import AUDITOR, World
 
 SIGNER = Signer(bytes(range(32)))
 

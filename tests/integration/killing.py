@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.integration.servers import ROOT, environment
 from tests.kit.processes import end_with_tests
+from tests.kit.servers import ROOT, environment
 
 #: Runs WORK, with the fault of PLANTED where the variable of that name is set; it may die at STEPS, which are functions
 #: of `os`, and at commits.

@@ -13,7 +13,7 @@ import pytest
 
 from app.curator.errors import PlanInfeasible
 from app.services.errors import BudgetExhausted
-from tests.integration.world import ADMIN, HIT, World, ledger_of, make_world, public, query
+from tests.kit.world import ADMIN, HIT, World, ledger_of, make_world, public, query
 from tests.told_noise import Noise
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from app.bootstrap import reader_process
 from app.declarations.spec import parse_spec
-from tests.api.support import Noise, Service, serving
 from tests.kit.patience import patience
+from tests.kit.service import Noise, Service, serving
 
 #: A row of a way: its number or letter, the file, the function.
 _ROW = re.compile(r"^\| (\w+) \| `([\w/.]+)` \| `([\w.]+)` \|", re.MULTILINE)

@@ -25,8 +25,9 @@ from app.storage import backup as backups
 from app.storage.database import DataDirLock
 from app.storage.store import SqlStore, SqlTransaction
 from curator_client import durable
-from tests.integration.servers import Caller, curator, launching
-from tests.integration.world import (
+from tests.kit.databases import empty_database, migrate_all
+from tests.kit.servers import Caller, curator, launching
+from tests.kit.world import (
     ADMIN,
     AUDITOR,
     HIT,
@@ -41,7 +42,6 @@ from tests.integration.world import (
     transcript_of,
     wait,
 )
-from tests.kit.databases import empty_database, migrate_all
 
 COUNTS = np.random.default_rng(7).integers(0, 200_000, SHAPE)
 ASKED = {"mechanism": {"construction": "mw"}, "epsilon": 0.1, "max_queries": 1000, "max_updates": 12}

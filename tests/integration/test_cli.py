@@ -14,7 +14,7 @@ import pytest
 
 from app.client import Curator
 from app.demo.server import Server, running_server
-from tests.integration.servers import run
+from tests.kit.servers import run
 
 SPEC: dict[str, Any] = {
     "name": "people",

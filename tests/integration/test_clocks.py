@@ -18,8 +18,8 @@ from app.http import problems
 from app.services.errors import Unavailable
 from app.services.upkeep import forfeit
 from tests.integration.fetched import fetched
-from tests.integration.servers import Caller, launching
-from tests.integration.world import ADMIN, HIT, SHAPE, World, distinct_queries, query
+from tests.kit.servers import Caller, launching
+from tests.kit.world import ADMIN, HIT, SHAPE, World, distinct_queries, query
 
 
 def stamp(ahead: float) -> str:

@@ -13,9 +13,9 @@ import pytest
 from app.bootstrap import maintenance, preconditions
 from app.services.errors import Conflict
 from curator_client.proofs.commitment import FileDigest, opens
-from tests.integration.servers import Caller, launching
 from tests.integration.test_vault_rotation import NEW, OLD, base64_of, operate
-from tests.integration.world import ADMIN, EACH, SHAPE, Lost, World, eventually, make_world
+from tests.kit.servers import Caller, launching
+from tests.kit.world import ADMIN, EACH, SHAPE, Lost, World, eventually, make_world
 
 __all__ = ["operate"]
 

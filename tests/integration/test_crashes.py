@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.harness import free_port
 from tests.integration.crashes import RANDOM, WORKER, Findings, check, prepare, torture
-from tests.integration.servers import launching
-from tests.integration.steps import HASTY, KEEPING, MIGRATING, WORKING
+from tests.kit.servers import launching
+from tests.kit.steps import HASTY, KEEPING, MIGRATING, WORKING
 
 #: Kills at random moments, beside one at each named step.
 RANDOM_KILLS = 6

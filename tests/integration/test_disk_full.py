@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from app.storage.store import SqlStore
-from tests.integration.servers import Caller, Launcher, Server, launching
-from tests.integration.world import HIT, SHAPE, World, distinct_queries, eventually, query, wait
+from tests.kit.servers import Caller, Launcher, Server, launching
+from tests.kit.world import HIT, SHAPE, World, distinct_queries, eventually, query, wait
 
 COUNTS = np.random.default_rng(5).integers(0, 200_000, SHAPE)
 MEBIBYTE = 1 << 20

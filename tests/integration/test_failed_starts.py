@@ -15,9 +15,9 @@ from sqlalchemy.engine import make_url
 
 from app.server.workers import PAUSE_SECONDS
 from app.settings import Settings
-from tests.integration.servers import Caller, Launcher, curator, launching
 from tests.integration.test_held_rows import plain
 from tests.integration.test_supervision import scraped, within, workers
+from tests.kit.servers import Caller, Launcher, curator, launching
 
 pytestmark = pytest.mark.postgres
 

@@ -19,7 +19,7 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.services.answering.tickets import LONG_BATCH
-from tests.integration.world import HIT, World, distinct_queries, eventually, query, served
+from tests.kit.world import HIT, World, distinct_queries, eventually, query, served
 
 
 class Gate:

@@ -28,9 +28,9 @@ from app.services.errors import Unavailable
 from app.storage import transaction
 from app.storage.database import make_engines
 from app.storage.store import SqlTransaction
-from tests.integration.servers import Caller, launching
-from tests.integration.world import SHAPE, World, distinct_queries, eventually, query, wait
 from tests.kit.patience import patience
+from tests.kit.servers import Caller, launching
+from tests.kit.world import SHAPE, World, distinct_queries, eventually, query, wait
 
 pytestmark = pytest.mark.postgres
 

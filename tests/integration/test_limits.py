@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 
 from benchmarks.harness import free_port
-from tests.integration.servers import ROOT, Server, environment
-from tests.integration.world import ADMIN_KEY
 from tests.kit.processes import end_with_tests
+from tests.kit.servers import ROOT, Server, environment
+from tests.kit.world import ADMIN_KEY
 
 
 def test_settings_reach_the_connections(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ from app.storage.tables import events
 from curator_client.proofs.merkle import root
 from curator_client.proofs.notes import Signer
 from tests.api.test_log_client import soon
-from tests.integration.servers import Caller, launching
-from tests.integration.world import AUDITOR, EACH, HIT, SHAPE, World, query
 from tests.kit.databases import place_migrated
 from tests.kit.patience import patience
+from tests.kit.servers import Caller, launching
+from tests.kit.world import AUDITOR, EACH, HIT, SHAPE, World, query
 from tests.unit.audit.test_log import mth
 
 

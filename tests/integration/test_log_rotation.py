@@ -32,12 +32,12 @@ from app.storage.store import SqlStore
 from curator_client.proofs.follower import Follower
 from curator_client.proofs.key_changes import KeyChange, statement_in
 from curator_client.proofs.notes import NoteUnsigned, Signer, Verifier
-from tests.api.support import Service, refused
-from tests.api.support import serving as served
 from tests.integration.killing import Killing
-from tests.integration.servers import environment, run
-from tests.integration.world import ADMIN_KEY
 from tests.kit.patience import patience
+from tests.kit.servers import environment, run
+from tests.kit.service import Service, refused
+from tests.kit.service import serving as served
+from tests.kit.world import ADMIN_KEY
 
 FIRST, SECOND, THIRD = (bytes([number]) * 32 for number in (1, 2, 3))
 

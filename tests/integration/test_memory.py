@@ -20,8 +20,8 @@ import pytest
 from app.curator import answers
 from app.services.answering import dispatch
 from app.services.errors import NotFound
-from tests.integration.servers import Caller, Server, launching
-from tests.integration.world import ADMIN_KEY, SPEC, World, distinct_queries, eventually
+from tests.kit.servers import Caller, Server, launching
+from tests.kit.world import ADMIN_KEY, SPEC, World, distinct_queries, eventually
 
 SIDE, SESSIONS = 1000, 24
 

@@ -25,11 +25,11 @@ from app.storage.database import make_engines
 from app.storage.store import SqlStore
 from benchmarks.harness import free_port
 from tests.integration.crashes import Clients, Findings, check, prepare
-from tests.integration.servers import Server, launching
-from tests.integration.steps import WORKING, cut_connections
-from tests.integration.world import eventually
 from tests.kit.patience import patience
 from tests.kit.postgres import kept_server
+from tests.kit.servers import Server, launching
+from tests.kit.steps import WORKING, cut_connections
+from tests.kit.world import eventually
 
 pytestmark = pytest.mark.postgres
 

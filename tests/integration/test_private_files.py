@@ -21,8 +21,8 @@ from app.services.ports import DatasetRow
 from app.services.retirement import Retirement
 from app.storage import private_store, transaction
 from app.storage.vault import Vault
-from tests.integration.servers import Caller, launching
-from tests.integration.world import ADMIN, HIT, Lost, World, eventually, query, served, wait
+from tests.kit.servers import Caller, launching
+from tests.kit.world import ADMIN, HIT, Lost, World, eventually, query, served, wait
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "missing": Path.unlink,

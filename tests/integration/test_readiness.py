@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 
-from tests.integration.world import World
+from tests.kit.world import World
 
 
 def test_readiness_reads_no_declaration(worlds: Callable[..., World]) -> None:

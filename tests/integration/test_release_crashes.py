@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 from benchmarks.harness import free_port
-from tests.integration.servers import Caller, Launcher, Server, launching
-from tests.integration.steps import RELEASING
-from tests.integration.world import SHAPE
 from tests.kit.patience import patience
+from tests.kit.servers import Caller, Launcher, Server, launching
+from tests.kit.steps import RELEASING
+from tests.kit.world import SHAPE
 
 pytestmark = pytest.mark.slow
 ASKED = {"dataset": "d", "method": "gaussian", "workload": {"marginals": 1}, "epsilon": 0.05}

@@ -22,9 +22,9 @@ from app.declarations.errors import CuratorError, InvalidRequest
 from app.releases.finishing import TookTooLong, WorkerDied
 from app.services import errors
 from app.services.errors import BudgetExhausted
-from tests.integration.servers import ROOT
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
+from tests.kit.servers import ROOT
 
 pytestmark = pytest.mark.slow
 SLEEP = "import time; time.sleep(600)"

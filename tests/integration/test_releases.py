@@ -34,7 +34,8 @@ from app.services.principals import Principal
 from app.services.release_jobs import ReleaseJobs
 from app.services.upkeep import forfeit
 from tests.integration.conftest import DATABASES
-from tests.integration.world import (
+from tests.kit.databases import migrated_database
+from tests.kit.world import (
     ADMIN,
     AUDITOR,
     WHOLE,
@@ -47,7 +48,6 @@ from tests.integration.world import (
     sessions_of,
     transcript_of,
 )
-from tests.kit.databases import migrated_database
 
 pytestmark = pytest.mark.slow
 MARGINALS = {"method": "gaussian", "workload": {"marginals": 1}, "epsilon": 0.5}

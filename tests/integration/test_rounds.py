@@ -25,7 +25,7 @@ from app.services.idempotency import IdempotencyKey
 from app.services.ports import SessionRow, Transaction
 from app.services.residents import Residents
 from app.spaces.errors import InvalidQuery
-from tests.integration.world import (
+from tests.kit.world import (
     HIT,
     SHAPE,
     Lost,

@@ -37,10 +37,10 @@ import pytest
 import structlog
 
 from benchmarks.harness import free_port
-from tests.api.support import npy, register
-from tests.integration.servers import ROOT
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
+from tests.kit.servers import ROOT
+from tests.kit.service import npy, register
 
 #: Bits of the answer grid: the capacity of the data below is 2^28 and more.
 BITS = 17

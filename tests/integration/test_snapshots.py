@@ -26,8 +26,8 @@ from app.services.loading import load_session, resume_session
 from app.services.ports import Snapshot
 from app.storage.snapshots import SnapshotFiles
 from curator_client.proofs.records import sha256
-from tests.integration.servers import Caller, launching
-from tests.integration.world import (
+from tests.kit.servers import Caller, launching
+from tests.kit.world import (
     ADMIN,
     EACH,
     HIT,

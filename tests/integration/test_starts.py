@@ -18,11 +18,11 @@ from app.bootstrap.preconditions import StartRefused
 from app.settings import Settings
 from app.storage import database
 from app.storage.database import DataDirLock
-from tests.integration.servers import Caller, Server, curator, launching
 from tests.integration.test_held_rows import plain
 from tests.integration.test_workers import COUNTS
-from tests.integration.world import eventually
 from tests.kit.patience import patience
+from tests.kit.servers import Caller, Server, curator, launching
+from tests.kit.world import eventually
 
 
 def refused(folder: Path, url: str | None, *arguments: str, **settings: str) -> str:

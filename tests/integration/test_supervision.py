@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from app.settings import Settings
-from tests.integration.servers import Caller, Server, launching
 from tests.integration.test_workers import COUNTS, opened
-from tests.integration.world import distinct_queries
 from tests.kit.databases import migrated_database
 from tests.kit.patience import patience
+from tests.kit.servers import Caller, Server, launching
+from tests.kit.world import distinct_queries
 
 pytestmark = pytest.mark.postgres
 

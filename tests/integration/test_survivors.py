@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.servers import ROOT
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
+from tests.kit.servers import ROOT
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 WAITING = """
 import os, time
 from pathlib import Path
-from tests.integration.servers import launching
+from tests.kit.servers import launching
 def test_that_waits(postgres_url: str, tmp_path: Path) -> None:
     with launching(tmp_path / "data", postgres_url) as launcher:
         launcher.start().wait_until_ready()

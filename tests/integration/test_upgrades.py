@@ -19,8 +19,9 @@ from app.storage.database import make_engines
 from app.storage.migrate import NewerDatabase, migrate, pending
 from app.storage.tables import metadata
 from curator_client.proofs.notes import Witness
-from tests.integration.servers import curator
-from tests.integration.world import (
+from tests.kit.databases import migrate_all
+from tests.kit.servers import curator
+from tests.kit.world import (
     ADMIN,
     AUDITOR,
     HIT,
@@ -33,7 +34,6 @@ from tests.integration.world import (
     sessions_of,
     wait,
 )
-from tests.kit.databases import migrate_all
 
 GRAPH = {
     "kind": "graph",

@@ -21,8 +21,8 @@ from app.storage import tables
 from app.storage.database import make_engines
 from app.storage.vault import Vault, VaultEntry, VaultError
 from tests.integration.killing import Killing
-from tests.integration.servers import environment, launching, run
-from tests.integration.world import ADMIN, SHAPE, World, make_world, query
+from tests.kit.servers import environment, launching, run
+from tests.kit.world import ADMIN, SHAPE, World, make_world, query
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 NAMES = ("d", "e")

@@ -20,10 +20,10 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.integration.servers import Caller, Launcher, Server, curator, launching
-from tests.integration.world import SHAPE, distinct_queries, eventually, query
 from tests.kit.databases import empty_database, migrated_database
 from tests.kit.patience import patience
+from tests.kit.servers import Caller, Launcher, Server, curator, launching
+from tests.kit.world import SHAPE, distinct_queries, eventually, query
 
 COUNTS = np.random.default_rng(11).integers(0, 200_000, SHAPE)
 

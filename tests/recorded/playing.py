@@ -20,7 +20,7 @@ from app.bootstrap import wiring
 from app.releases.finishing import finish
 from app.services import dummy_datasets, registration, session_opening
 from app.storage import readers
-from tests.integration.world import ADMIN_KEY, ENTRIES, eventually, make_world, served
+from tests.kit.world import ADMIN_KEY, ENTRIES, eventually, make_world, served
 from tests.recorded import scenes
 
 #: All that happens is at this time.

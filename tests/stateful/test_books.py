@@ -40,7 +40,7 @@ from app.services.release_jobs import ReleaseJobs
 from app.services.upkeep import forfeit
 from app.spaces.errors import InvalidQuery
 from tests.integration.fetched import fetched
-from tests.integration.world import (
+from tests.kit.world import (
     ADMIN,
     AUDITOR,
     HIT,

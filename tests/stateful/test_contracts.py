@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from app.curator.mechanisms.contract import ContractMechanism
-from tests.integration.world import HIT
+from tests.kit.world import HIT
 from tests.stateful.test_books import BUDGET, NUMBERS, Books, Opened
 from tests.stateful.test_books import short_pauses as short_pauses
 

@@ -17,7 +17,7 @@ from app.bootstrap.noise import SystemNoise
 from app.spaces.counts import ExactCounts
 from app.spaces.queries.blocks import CompiledBlocks
 from app.spaces.tensor import IntArray
-from tests.integration.world import World, make_world
+from tests.kit.world import World, make_world
 from tests.statistical.audit import proven_delta
 
 pytestmark = pytest.mark.statistical

@@ -19,7 +19,7 @@ from scipy import stats
 
 from app.bootstrap.noise import SystemNoise
 from app.privacy.noise import NoiseBlock
-from tests.integration.world import SHAPE, World, distinct_queries, make_world
+from tests.kit.world import SHAPE, World, distinct_queries, make_world
 
 pytestmark = pytest.mark.statistical
 

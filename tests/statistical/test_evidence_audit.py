@@ -21,7 +21,7 @@ from app.measurements.pieces import counts_of
 from app.measurements.pricing import Adjacency
 from app.measurements.record import Purchase
 from app.measurements.strategies.tables import TableStrategy
-from tests.integration.world import AUDITOR, World, make_world
+from tests.kit.world import AUDITOR, World, make_world
 from tests.statistical.test_direct_audit import Scaled, alarms
 
 pytestmark = pytest.mark.statistical

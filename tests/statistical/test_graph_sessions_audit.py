@@ -31,8 +31,8 @@ from app.measurements.strategies.degrees import Degrees
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
 from app.privacy.ledger import Amounts
 from app.spaces.queries.degrees import CompiledDegrees
-from tests.api.support import npy
-from tests.integration.world import AUDITOR, World, make_world, open_session
+from tests.kit.service import npy
+from tests.kit.world import AUDITOR, World, make_world, open_session
 from tests.statistical.audit import proven_delta
 from tests.statistical.test_direct_audit import Scaled, alarms
 

@@ -28,7 +28,7 @@ import structlog
 from app.bootstrap.noise import SystemNoise
 from app.privacy.exact import delta_of
 from app.privacy.noise import NoiseBlock
-from tests.api.support import open_session, register, serving
+from tests.kit.service import open_session, register, serving
 from tests.statistical.audit import proven_delta
 
 pytestmark = pytest.mark.statistical

@@ -28,7 +28,7 @@ from app.measurements.pricing import Adjacency
 from app.storage import readers
 from app.storage.private_data import DenseData
 from app.storage.readers import persons, read_private, tables
-from tests.integration.world import AUDITOR, make_world
+from tests.kit.world import AUDITOR, make_world
 from tests.statistical.audit import proven_delta
 
 pytestmark = pytest.mark.statistical

@@ -17,7 +17,7 @@ import mpmath
 import pytest
 
 from app.storage.store import SqlTransaction
-from tests.integration.world import World, make_world, query
+from tests.kit.world import World, make_world, query
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 

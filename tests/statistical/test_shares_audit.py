@@ -33,7 +33,7 @@ from app.policies.table import Policy, Wanted
 from app.spaces.queries.registry import parse_query
 from app.spaces.queries.share import CompiledShare
 from app.spaces.records import RecordsTensor
-from tests.integration.world import World, make_world, transcript_of
+from tests.kit.world import World, make_world, transcript_of
 from tests.statistical.test_direct_audit import Scaled, alarms
 
 pytestmark = pytest.mark.statistical

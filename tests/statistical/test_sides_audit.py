@@ -36,7 +36,7 @@ from app.storage import readers
 from app.storage.private_data import CsrData, DenseData
 from app.storage.readers import edges, read_private
 from app.storage.readers.sides import kept_of_each
-from tests.integration.world import make_world
+from tests.kit.world import make_world
 from tests.statistical.audit import proven_delta
 
 pytestmark = pytest.mark.statistical

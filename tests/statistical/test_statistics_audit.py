@@ -27,7 +27,7 @@ from app.bootstrap.noise import SystemNoise
 from app.measurements.strategies.tables import Moment, TableStrategy
 from app.spaces.counts import ExactCounts
 from app.spaces.space import Space
-from tests.integration.world import AUDITOR, World, make_world, transcript_of
+from tests.kit.world import AUDITOR, World, make_world, transcript_of
 from tests.statistical.audit import proven_delta
 from tests.statistical.test_direct_audit import Scaled, alarms
 

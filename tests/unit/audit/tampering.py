@@ -24,8 +24,8 @@ from app.storage.log_store import SqlLog
 from curator_client.proofs import records
 from curator_client.proofs.merkle import Frontier, leaf_hash
 from curator_client.proofs.notes import Signer
-from tests.integration.world import HIT, World, make_world, query, transcript_of
 from tests.kit.patience import patience
+from tests.kit.world import HIT, World, make_world, query, transcript_of
 
 Document = dict[str, Any]
 SIGNER = Signer(bytes(range(32)))

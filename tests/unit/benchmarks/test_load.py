@@ -13,7 +13,7 @@ from benchmarks.harness import Reply, Script, curator, load
 from benchmarks.service import load as benchmark
 from benchmarks.service.crashes import schedule
 from tests.integration.crashes import RANDOM, WORKER
-from tests.integration.steps import KEEPING, MIGRATING, WORKING
+from tests.kit.steps import KEEPING, MIGRATING, WORKING
 
 
 @contextmanager

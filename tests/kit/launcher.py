@@ -6,7 +6,7 @@ Output goes to the file ``log``. When standard input ends, as it does however th
 killed, each with its group.
 
 - ``port``, ``workers``: `curator serve`; with ``"migrate": true`` `curator migrate` instead. ``traps``, ``bug``,
-  ``clock`` and ``resumed`` are what :mod:`tests.integration.steps` puts into the child.
+  ``clock`` and ``resumed`` are what :mod:`tests.kit.steps` puts into the child.
 - ``arguments``: the command line itself, its standard input the file ``input``, its errors in the file ``errors``. The
   file ``ended`` gets its exit code when all has been written.
 """
@@ -36,7 +36,7 @@ import uvicorn.protocols.websockets.auto  # noqa: F401
 
 import app.client  # noqa: F401
 from app.bootstrap import maintenance, preconditions, reader_process, serving
-from tests.integration import steps
+from tests.kit import steps
 
 
 def main() -> None:

@@ -21,9 +21,9 @@ import httpx
 import numpy as np
 
 from benchmarks.harness import free_port
-from tests.integration.world import ADMIN_KEY, SPEC, Audited, audit_books
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
+from tests.kit.world import ADMIN_KEY, SPEC, Audited, audit_books
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = Path(__file__).with_name("launcher.py")
