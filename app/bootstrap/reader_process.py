@@ -7,7 +7,6 @@ rest as JSON, and ends. Nothing that it says is run, and no file is written.
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import mmap
 import os
@@ -15,13 +14,9 @@ import pickle
 import resource
 import signal
 import socket
-import struct
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,7 +25,8 @@ import pyarrow as pa
 import structlog
 from pydantic import TypeAdapter
 
-from app.bootstrap.process import die_with_parent, forbid_core_dumps, ignore_signals, limit_memory, worker_environment
+from app.bootstrap.nursery import LENGTH, Nursery, fork_for_each, receive, send, take
+from app.bootstrap.process import limit_memory
 from app.declarations.drafts import ColumnSummary, Layout
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import Spec
@@ -51,7 +47,6 @@ WORKING_BYTES = 1 << 28
 _GRACE = 5.0
 #: Bytes that a process may tell beside the numbers: a thousand columns of a hundred labels are less.
 _MOST_TOLD = 1 << 28
-_LENGTH = struct.Struct("<Q")
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _SUMMARIES = TypeAdapter(tuple[ColumnSummary, ...])
 _TOO_LARGE = (
@@ -107,7 +102,7 @@ class ProcessReaders:
             began = time.monotonic()
             ours.settimeout(self._seconds + _GRACE)
             try:
-                _send(ours, pickle.dumps((what, self._seconds, memory_limit, arguments)))
+                send(ours, pickle.dumps((what, self._seconds, memory_limit, arguments)))
                 told, memory = _received(ours)
             except (EOFError, OSError) as error:
                 late = time.monotonic() - began >= self._seconds
@@ -126,60 +121,7 @@ class ProcessReaders:
         return told["told"], memory
 
 
-class _Nursery:
-    """A process that forks others, started when it is first needed. It holds nothing that must last: one for all
-    services of this process, and another one where it has ended.
-    """
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-
-    def fork(self, *descriptors: int) -> subprocess.Popen[bytes]:
-        """Have a process forked that gets copies of these; by which process.
-
-        Raises:
-            ConnectionError: when that one has ended.
-        """
-        with self._guard:
-            if self._process is None or self._control is None:
-                self._control, self._process = self._started()
-            try:
-                socket.send_fds(self._control, [b"\0"], descriptors)
-            except ConnectionError:
-                self._forget()
-                raise
-            return self._process
-
-    @staticmethod
-    def _started() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with closing(theirs):
-            return ours, subprocess.Popen(  # noqa: S603 - this program itself
-                [sys.executable, "-m", "app.bootstrap.reader_process", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env=worker_environment(),
-            )
-
-    def end(self, process: subprocess.Popen[bytes] | None = None) -> None:
-        """End it; where a process is named only if it is still that one."""
-        with self._guard:
-            if process in (None, self._process):
-                self._forget()
-
-    def _forget(self) -> None:
-        if self._control is not None and self._process is not None:
-            self._control.close()
-            self._process.kill()
-            self._process.wait()
-            self._process = self._control = None
-
-
-_NURSERY = _Nursery()
-atexit.register(_NURSERY.end)
+_NURSERY = Nursery("app.bootstrap.reader_process")
 
 
 def _begun(path: Path) -> socket.socket:
@@ -189,40 +131,11 @@ def _begun(path: Path) -> socket.socket:
         Unavailable: when none can be begun.
     """
     try:
-        for _ in range(2):
-            ours, theirs = socket.socketpair()
-            with suppress(ConnectionError):
-                with closing(theirs), path.open("rb") as file:
-                    forked_by = _NURSERY.fork(theirs.fileno(), file.fileno())
-                if ours.recv(1):
-                    return ours
-                _NURSERY.end(forked_by)  # it has ended, perhaps with what it was just told of
-            ours.close()
+        with path.open("rb") as file:
+            return _NURSERY.begin(file.fileno())
     except OSError as error:
         logger.error("no process can be begun that reads uploads", error=type(error).__name__)
-    else:
-        logger.error("processes that read uploads end as they begin")
     raise Unavailable("the server cannot begin to read the file: send it again later")
-
-
-def _send(connection: socket.socket, content: bytes, *descriptors: int) -> None:
-    socket.send_fds(connection, [_LENGTH.pack(len(content))], descriptors)
-    connection.sendall(content)
-
-
-def _take(connection: socket.socket, size: int) -> bytes:
-    """So many bytes.
-
-    Raises:
-        EOFError: when there are fewer.
-    """
-    taken = bytearray()
-    while len(taken) < size:
-        part = connection.recv(min(size - len(taken), 1 << 20))
-        if not part:
-            raise EOFError
-        taken += part
-    return bytes(taken)
 
 
 def _received(connection: socket.socket) -> tuple[dict[str, Any], PrivateData | None]:
@@ -231,14 +144,14 @@ def _received(connection: socket.socket) -> tuple[dict[str, Any], PrivateData | 
     Raises:
         EOFError: when it ends before, or tells what makes no sense.
     """
-    head, descriptors, *_ = socket.recv_fds(connection, _LENGTH.size, 1)
+    head, descriptors, *_ = socket.recv_fds(connection, LENGTH.size, 1)
     try:
-        if len(head) < _LENGTH.size:
+        if len(head) < LENGTH.size:
             raise EOFError
-        (length,) = _LENGTH.unpack(head)
+        (length,) = LENGTH.unpack(head)
         if length > _MOST_TOLD:
             raise EOFError
-        told = orjson.loads(_take(connection, length))
+        told = orjson.loads(take(connection, length))
         return told, _handed_over(descriptors[0]) if descriptors else None
     except (orjson.JSONDecodeError, VaultCorrupt):
         raise EOFError from None
@@ -293,39 +206,21 @@ def _read(what: str, path: Path, memory_limit: int, arguments: tuple[Any, ...]) 
 
 def _work(connection: socket.socket, upload: int) -> None:
     """Read one file and tell of it."""
-    die_with_parent()
-    connection.sendall(b"\0")
     silence = os.open(os.devnull, os.O_RDWR)
     os.dup2(silence, 2)  # a library that gives up may print what it read
-    (length,) = _LENGTH.unpack(_take(connection, _LENGTH.size))
-    what, seconds, memory_limit, arguments = pickle.loads(_take(connection, length))  # noqa: S301 - from the server
+    what, seconds, memory_limit, arguments = pickle.loads(receive(connection))  # noqa: S301 - from the server
     signal.setitimer(signal.ITIMER_REAL, seconds)  # ends the process, whatever a library is doing
     most = memory_limit + WORKING_BYTES
     limit_memory(most)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))  # of memory that is a file
     told, descriptors = _read(what, Path(f"/proc/self/fd/{upload}"), memory_limit, arguments)
-    _send(connection, orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY), *descriptors)
+    send(connection, orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY), *descriptors)
 
 
 def main() -> NoReturn:
     """Fork a process for each file that comes, until the server ends."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    forbid_core_dumps()
-    ignore_signals()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system forgets those that have ended
     pa.array([""])  # what the library loads late it has loaded then
-    while True:
-        content, descriptors, *_ = socket.recv_fds(control, 1, 2)
-        if not content:
-            os._exit(0)
-        connection, upload = descriptors
-        if os.fork() == 0:
-            with suppress(BaseException):
-                control.close()
-                _work(socket.socket(fileno=connection), upload)
-            os._exit(0)
-        os.close(connection)
-        os.close(upload)
+    fork_for_each(_work)
 
 
 if __name__ == "__main__":

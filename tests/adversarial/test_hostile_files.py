@@ -24,7 +24,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from app.bootstrap import reader_process
+from app.bootstrap import nursery, reader_process
 from app.bootstrap.reader_process import ProcessReaders, ReaderFailed
 from app.declarations.drafts import Layout
 from app.declarations.errors import InvalidDataset
@@ -450,7 +450,7 @@ def test_a_machine_without_processes_refuses_no_file(
     """As many processes as there may be: nothing is wrong with the file, and it may be sent again. Catches a server
     that calls this its own failure, or the file's.
     """
-    monkeypatch.setattr(reader_process.sys, "executable", str(tmp_path / "none"))
+    monkeypatch.setattr(nursery.sys, "executable", str(tmp_path / "none"))
     reader_process._NURSERY.end()
     spec = {**CODES, "name": unique("new"), "budget": BUDGET}
     for _ in range(2):
@@ -459,6 +459,6 @@ def test_a_machine_without_processes_refuses_no_file(
         )
         refused(reply, "unavailable")
     # One that ends as soon as it has begun.
-    monkeypatch.setattr(reader_process.sys, "executable", "/bin/true")
+    monkeypatch.setattr(nursery.sys, "executable", "/bin/true")
     reply = service.admin.post("/v1/datasets", data={"spec": json.dumps(spec)}, files={"data": ("t.csv", b"a\n0\n")})
     refused(reply, "unavailable")

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from app.bootstrap import release_worker
 from app.bootstrap.release_worker import NICENESS, ProcessFinisher
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.releases.finishing import TookTooLong, WorkerDied
@@ -25,8 +26,10 @@ from app.services.errors import BudgetExhausted
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
 from tests.kit.servers import ROOT
+from tests.kit.world import eventually
 
 pytestmark = pytest.mark.slow
+_MODULE = "app.bootstrap.release_worker"
 SLEEP = "import time; time.sleep(600)"
 
 
@@ -44,13 +47,18 @@ def run(statements: str, memory_limit: int = 1 << 30, seconds: float = 600.0) ->
     return ProcessFinisher(memory_limit, seconds).finish(Does(statements), lambda _: None)  # type: ignore[arg-type]
 
 
-def child(of: int) -> psutil.Process:
-    """The one process that a process has started to do a job."""
+def workers(of: int) -> list[psutil.Process]:
+    """The processes that do jobs for a process, forked from its nursery."""
+    nurseries = [each for each in psutil.Process(of).children() if _MODULE in " ".join(each.cmdline())]
+    return [worker for nursery in nurseries for worker in nursery.children()]
+
+
+def worker(of: int) -> psutil.Process:
+    """The one process that does a job for a process, when it stands back, as it does before it takes the job."""
     deadline = time.monotonic() + patience(30)
     while time.monotonic() < deadline:
-        for process in psutil.Process(of).children():
-            if "app.bootstrap.release_worker" in " ".join(process.cmdline()):
-                return process
+        if (found := workers(of)) and found[0].nice() >= NICENESS:
+            return found[0]
         time.sleep(0.01)
     raise AssertionError("nobody works")
 
@@ -68,7 +76,7 @@ def working() -> Iterator[tuple[ProcessFinisher, psutil.Process, list[str]]]:
 
     thread = threading.Thread(target=work)
     thread.start()
-    yield finisher, child(psutil.Process().pid), ended
+    yield finisher, worker(psutil.Process().pid), ended
     finisher.stop()
     thread.join(30)
     assert not thread.is_alive()
@@ -95,11 +103,25 @@ def test_it_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a process that could open private files, or the database."""
     for name in ("CURATOR_VAULT_KEY", "CURATOR_ADMIN_KEY", "PGPASSWORD"):
         monkeypatch.setenv(name, "not-for-you")
+    release_worker._NURSERY.end()  # that of an earlier test knows nothing of these
     told = "from app.declarations.errors import InvalidRequest; import os; raise InvalidRequest(repr(dict(os.environ)))"
     with pytest.raises(InvalidRequest) as caught:
         run(told)
     assert "PATH" in caught.value.detail
     assert "not-for-you" not in caught.value.detail
+
+
+def test_it_is_forked_where_nothing_else_runs(
+    working: tuple[ProcessFinisher, psutil.Process, list[str]],
+) -> None:
+    """Catches a fork beside threads, whose locks nobody would ever let go of, and files of the server in the process:
+    what it has open is its standard files and its connection.
+    """
+    _, process, _ = working
+    nursery = process.parent()
+    assert nursery is not None
+    assert nursery.num_threads() == 1
+    eventually(lambda: process.num_fds() == 4)
 
 
 def test_it_takes_only_so_much_memory() -> None:
@@ -119,7 +141,7 @@ def test_it_takes_only_so_much_time() -> None:
     with pytest.raises(TookTooLong, match=r"longer than the 2 s .* \(CURATOR_RELEASE_SECONDS\)"):
         run("while True: pass", seconds=2.0)
     assert time.monotonic() - begun < patience(30)
-    assert not [each for each in psutil.Process().children() if "release_worker" in " ".join(each.cmdline())]
+    assert workers(psutil.Process().pid) == []
 
 
 def test_what_it_prints_is_no_message() -> None:
@@ -128,6 +150,7 @@ def test_what_it_prints_is_no_message() -> None:
 
 
 def test_a_fault_of_its_own_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    release_worker._NURSERY.end()  # that of an earlier test has another standard error
     with pytest.raises(WorkerDied, match="log says why"):
         run("1 / 0")
     assert "ZeroDivisionError" in capfd.readouterr().err
@@ -147,13 +170,9 @@ def test_it_stands_back_and_hears_no_signal_of_the_group(
     working: tuple[ProcessFinisher, psutil.Process, list[str]],
 ) -> None:
     """A terminal, or a manager of services, tells the whole group to end. Catches a release that fails of it while the
-    server drains.
+    server drains. That it stands back is what the fixture waits for.
     """
     finisher, process, ended = working
-    deadline = time.monotonic() + patience(30)
-    while process.nice() < NICENESS and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert process.nice() >= NICENESS
     for number in (signal.SIGINT, signal.SIGTERM):
         process.send_signal(number)
     time.sleep(0.2)
@@ -179,7 +198,7 @@ def test_it_ends_with_the_server() -> None:
     )
     server = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, preexec_fn=end_with_tests)
     try:
-        process = child(server.pid)
+        process = worker(server.pid)
         deadline = time.monotonic() + patience(30)
         while process.cpu_times().user < 0.5 and time.monotonic() < deadline:
             time.sleep(0.01)

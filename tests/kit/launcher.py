@@ -24,6 +24,7 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import alembic.command  # noqa: F401 - what a server imports late is imported once
@@ -35,7 +36,7 @@ import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto  # noqa: F401
 
 import app.client  # noqa: F401
-from app.bootstrap import maintenance, preconditions, reader_process, serving
+from app.bootstrap import maintenance, preconditions, reader_process, release_worker, serving
 from tests.kit import steps
 
 
@@ -63,7 +64,8 @@ def main() -> None:
         redirect(1, order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         redirect(2, order.get("errors", order["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if order.get("workers", 1) == 1 and not order.keys() & {"arguments", "migrate"}:
-            fork_reader()
+            fork_nursery(reader_process)
+            fork_nursery(release_worker)
         os.environ.clear()
         os.environ.update(order["environment"])
         os._exit(command(order) if "arguments" in order else serve(order))
@@ -79,9 +81,9 @@ def redirect(descriptor: int, path: str, flags: int) -> None:
     os.close(opened)
 
 
-def fork_reader() -> None:
-    """Have the server's first process that reads uploads at hand, forked from here. It is what the server would start,
-    but for the second of imports; where that one ends, the server starts the next one itself.
+def fork_nursery(module: ModuleType) -> None:
+    """Have the server's first nursery of a module at hand, forked from here. It is what the server would start, but for
+    the second of imports; where that one ends, the server starts the next one itself.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
@@ -89,11 +91,11 @@ def fork_reader() -> None:
         ours.close()
         redirect(1, os.devnull, os.O_WRONLY)
         sys.argv[1:] = [str(theirs.detach())]
-        reader_process.main()
+        module.main()
     theirs.close()
-    started = reader_process._Nursery._started
+    started = module._NURSERY._started
     forked = [(ours, psutil.Process(pid))]
-    reader_process._Nursery._started = staticmethod(lambda: forked.pop() if forked else started())  # type: ignore
+    module._NURSERY._started = lambda: forked.pop() if forked else started()
 
 
 def serve(order: dict[str, Any]) -> int:
