@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from tests.kit.databases import migrated_database
 from tests.kit.postgres import server_of_run
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# No test speaks TLS, and each client would read the certificates of all the world's authorities: 25 ms of a processor.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = os.devnull
 
 #: Files with tests of more than ten seconds on a quiet machine, the longest first.
 LONGEST = (
