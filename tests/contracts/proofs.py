@@ -149,6 +149,7 @@ class Normed(Proof):
         assert norm is not None
         self.p, self.q, self.family, self.columns = norm.p, norm.p / (norm.p - 1), norm.family, norm.side == "columns"
         self._dual: Vector | None = None
+        self._zetas: dict[bytes, float] = {}
 
     @property
     def halved(self) -> bool:
@@ -209,7 +210,9 @@ class Normed(Proof):
 
     def zeta(self, query: Query) -> float:
         """The query's dual norm."""
-        return self.norm(self.query(query), self.q)
+        if query.digest not in self._zetas:
+            self._zetas[query.digest] = self.norm(self.query(query), self.q)
+        return self._zetas[query.digest]
 
     def distance(self, construction: Construction, state: Any) -> float:
         assert isinstance(self.row.of, Cells)

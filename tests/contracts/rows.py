@@ -123,7 +123,15 @@ class Cells:
 
     def truth(self, query: Query) -> float:
         """<f, x> in counts, from the exact integers."""
-        return float(Fraction(self.exact(query), 1 << (query.grid_bits + self.space.data_bits)))
+        if query.digest not in self._truths:
+            bits = query.grid_bits + self.space.data_bits
+            self._truths[query.digest] = float(Fraction(self.exact(query), 1 << bits))
+        return self._truths[query.digest]
+
+    @cached_property
+    def _truths(self) -> dict[bytes, float]:
+        """The answers to queries that were asked for."""
+        return {}
 
     def meant(self, words: Words) -> Fraction:
         """What the words ask of the data, exactly, by no code of the service."""
@@ -314,7 +322,7 @@ class Row:
     padding: float = 0.0
     mass_kept: bool = False
     queries: int = 1000
-    coarse: float = 40.0
+    coarse: float = 20.0
     norms: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -452,7 +452,8 @@ def test_every_update_against_singular_vectors_pays_what_the_bound_counts_on(row
     queries = [of.ask({"type": "cut", "left": left, "right": columns}) for left in (rows, rows[:1])]
     if not of.u.undirected:
         queries.append(of.ask({"type": "rank_one", "left": [1.0] * 23 + [-1.0], "right": [1.0] * len(columns)}))
-    assert besieged(row, spectral(row), queries, of.size / 12, offset) > 0
+    # Where measurements fall short fewer queries are hits: less noise leaves room for them.
+    assert besieged(row, spectral(row), queries, of.size / (9 if offset > 0 else 12), offset) > 0
 
 
 @pytest.mark.parametrize(
