@@ -21,9 +21,11 @@ import rfc8785
 from app.audit import writing
 from app.audit.replay import Verdict, replay
 from app.cli import main
+from tests.kit.forger import Document, resealed
+from tests.kit.replays import Replays
 from tests.strategies import BUDGET, Words, universe
 from tests.unit.audit.test_replay import story
-from tests.unit.audit.transcripts import Document, play_session, reseal
+from tests.unit.audit.transcripts import play_session
 
 ENTRIES = [i for i, d in enumerate(story().documents) if d["record"] in ("answer", "forfeit")]
 HASHES = [story().documents[i]["entry_hash"] for i in ENTRIES]
@@ -41,7 +43,7 @@ def rewritten(at: int, **fields: Any) -> list[bytes]:
     """The same by somebody who computes all hashes anew."""
     documents = copy.deepcopy(story().documents)
     documents[at] |= fields
-    return reseal(documents)
+    return resealed(documents)
 
 
 def refused(verdict: Verdict, says: str) -> None:
@@ -130,7 +132,7 @@ class TestTheQuestionAsAsked:
     def test_entries_without_it(self) -> None:
         """Transcripts from before it was kept, and of arrays, stay readable."""
         documents = [{k: v for k, v in d.items() if k != "asked"} for d in copy.deepcopy(story().documents)]
-        assert replay(reseal(documents)).ok
+        assert replay(resealed(documents)).ok
 
 
 def weights(blob: bytes) -> bytes:
@@ -201,7 +203,7 @@ class TestTheEnd:
         names = {d.get("query", {}).get("sha256") for d in documents}
         if story().documents[WEIGHTS]["sha256"] in names:
             documents.insert(WEIGHTS, copy.deepcopy(story().documents[WEIGHTS]))
-        lines = reseal([*documents, copy.deepcopy(story().documents[-1])])
+        lines = resealed([*documents, copy.deepcopy(story().documents[-1])])
         assert replay(lines).ok
         for seen in range(kept, len(HASHES)):
             refused(replay(lines, head=HASHES[seen]), "not there")
@@ -229,7 +231,7 @@ class TestTimes:
         for document in documents[i:]:
             if "recorded_at" in document:
                 document["recorded_at"] = document["recorded_at"].replace("2026", "2027")
-        lines = reseal(documents)
+        lines = resealed(documents)
         assert replay(lines).ok
         at = ENTRIES.index(i)
         for kept in (at, len(HASHES) - 1):
@@ -319,14 +321,15 @@ def test_whatever_is_changed_is_found(seed: int) -> None:
     anywhere. As it stands, every change is found. With all hashes computed anew some make another honest session, and
     are found by the hash of the last entry. Would also catch a file that ends the replay in an exception."""
     rng, honest, accepted = random.Random(seed), story(), 0
+    alone, held = Replays(honest.lines), Replays(honest.lines, head=HASHES[-1], entries=len(HASHES))
     for _ in range(120):
         documents = mutated(rng, honest.documents)
         try:
             lines = [rfc8785.dumps(d) for d in documents]
-            sealed = reseal(documents)
+            sealed = resealed(documents)
         except (ValueError, TypeError, AttributeError, KeyError):
             continue  # no JSON can say it, or there is no chain to make anew
-        verdicts = replay(lines), replay(sealed), replay(sealed, head=HASHES[-1], entries=len(HASHES))
+        verdicts = alone.verdict(lines), alone.verdict(sealed), held.verdict(sealed)
         assert verdicts[0].ok == (lines == honest.lines), verdicts[0]
         assert verdicts[2].ok == (verdicts[1].ok and sealed[:-1] == honest.lines[:-1]), verdicts[2]
         assert not any("makes no sense" in str(verdict.problem) for verdict in verdicts), verdicts

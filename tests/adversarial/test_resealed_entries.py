@@ -5,11 +5,11 @@ all numbers and hashes computed anew: what a replay takes on trust stands here, 
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 
-from tests.unit.audit.tampering import Auditor, Document, Told, changed, documents_of, places, rehashed, tell
+from tests.kit.forger import Document, Path_, changed, documents_of, places, resealed
+from tests.unit.audit.tampering import Auditor, Told, tell
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     return tell(tmp_path_factory.mktemp("service"), FAMILIES)
 
 
-def trusted(family: str, document: Document, path: tuple[Any, ...]) -> bool:
+def trusted(family: str, document: Document, path: Path_) -> bool:
     """Whether nothing in a transcript follows on a field (docs/audit.md): words of a question that say the same, how
     large the log is, other noise; and last digits, which another machine may have found, of bounds and expectations.
     """
@@ -46,7 +46,7 @@ def test_what_a_replay_takes_on_trust(told: Told, family: str) -> None:
     """Catches a field that no rule holds: a bound that was never promised, a measurement of another time than its
     entry's or of none, one that is of the opening and says that it is not.
     """
-    honest, rng, held = told.transcripts[family][0], Random(4), 0
+    honest, auditor, rng, held = told.transcripts[family][0], Auditor(told), Random(4), 0
     documents = documents_of(honest)
     every = [(at, path) for at, each in enumerate(documents) if at for path in places(each)]
     always = [(at, path) for at, path in every if path[0] in ALWAYS]
@@ -55,12 +55,12 @@ def test_what_a_replay_takes_on_trust(told: Told, family: str) -> None:
         if trusted(family, document, path):
             continue
         try:
-            sealed = rehashed(changed(documents, at, path))
+            sealed = resealed(changed(documents, at, path), updates=False)
         except (KeyError, TypeError, AttributeError):
             continue  # nothing that could be sealed
         if sealed != honest:
             # Entries that nothing was measured for may have been made later.
             later = path == ("recorded_at",) and document["record"] == "answer" and not document.get("measurement")
-            assert later or not Auditor.verdict(sealed).ok, (document["record"], path)
+            assert later or not auditor.replays(sealed), (document["record"], path)
             held += 1
     assert held > 10

@@ -13,6 +13,7 @@ import pytest
 
 from app.audit.replay import replay
 from tests.api.test_sessions import read_chain
+from tests.kit.forger import resealed
 from tests.kit.service import (
     ARROW,
     COUNTS,
@@ -32,7 +33,6 @@ from tests.kit.service import (
     unique,
     where,
 )
-from tests.unit.audit.transcripts import reseal
 
 FEMALE, MALE = where(sex={"equals": "female"}), where(sex={"equals": "male"})
 YOUNG, OLD = where(age={"between": [0, 20]}), where(age={"between": [60, 80]})
@@ -465,6 +465,6 @@ class TestTheWordsOfAQuestion:
         assert replay(lines).ok
         documents = [json.loads(line) for line in lines]
         documents[1]["asked"] = where(x={"ge": 5})
-        verdict = replay(reseal(documents))
+        verdict = replay(resealed(documents))
         assert not verdict.ok
         assert "does not compile to the recorded query" in str(verdict.problem)

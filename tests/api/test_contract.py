@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from decimal import Decimal
@@ -12,12 +11,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import rfc8785
 
 from app.audit.replay import replay
 from app.bootstrap.noise import SystemNoise
 from app.verifying.transcript import replay_file
 from tests.api.test_evidence import SIZES, marginal, opened, predicate, registered, transcript
+from tests.kit.forger import documents_of, resealed
 from tests.kit.service import JSON, Noise, Service, ask, refused, serving
 
 
@@ -119,28 +118,6 @@ def test_what_a_contract_refuses(service: Service, analyst: httpx.Client) -> Non
 # ------------------------------------------------------------------------------------------------ forgeries
 
 
-def resealed(lines: list[JSON]) -> list[bytes]:
-    """Records with the hashes that they should have, as whoever forges one makes them."""
-    header = rfc8785.dumps(lines[0])
-    found, head, names = [header], hashlib.sha256(header).hexdigest(), {}
-    measured: str | None = None
-    for record in lines[1:-1]:
-        record = dict(record)
-        if record["record"] == "measurement":
-            line = json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
-            measured = hashlib.sha256(line).hexdigest()
-            found.append(line)
-            continue
-        if "measurement" in record:
-            record["measurement"] = measured
-        record.pop("entry_hash", None)
-        record["previous_hash"] = head
-        head = hashlib.sha256(rfc8785.dumps(record)).hexdigest()
-        names[record["sequence"]] = head
-        found.append(rfc8785.dumps({**record, "entry_hash": head}))
-    return found
-
-
 def places(records: list[JSON]) -> list[int]:
     return [n for n, record in enumerate(records) if "tested" in record]
 
@@ -189,12 +166,12 @@ def honest(service: Service, analyst: httpx.Client, tmp_path_factory: pytest.Tem
         ask(analyst, id, {"type": "predicate", "where": {"sex": {"equals": sex}}})
     ask(analyst, id, {"type": "predicate", "where": {"race": {"equals": 2}}})
     path = transcript(service, analyst, id, tmp_path_factory.mktemp("honest") / "t.ndjson")
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
+    return documents_of(path.read_bytes().splitlines())
 
 
 def test_resealing_changes_nothing(honest: list[JSON]) -> None:
     """The forgeries below are found by what they say, not by how they are written."""
-    lines = [*resealed(honest), rfc8785.dumps(honest[-1])]
+    lines = resealed(honest)
     assert replay(lines).ok
     assert any(record["record"] == "measurement" and record["sequence"] for record in honest)
 
@@ -215,7 +192,7 @@ def test_forged_records_are_found(honest: list[JSON], forgery: Callable[[list[JS
     """Sealed anew, so that every hash is right."""
     records = json.loads(json.dumps(honest))
     forgery(records)
-    verdict = replay([*resealed(records), rfc8785.dumps(records[-1])])
+    verdict = replay(resealed(records))
     assert not verdict.ok
     assert verdict.problem is not None
     assert found in verdict.problem

@@ -17,9 +17,9 @@ from app.client.transport import Call
 from curator_client.proofs.key_changes import KeyChange
 from curator_client.proofs.notes import Signer
 from tests.api.test_log_client import KEY, soon
+from tests.kit.forger import Document, resealed
 from tests.kit.servers import environment, run
 from tests.kit.service import Service, people, serving
-from tests.unit.audit.transcripts import Document, reseal
 
 FEMALE = predicate(sex={"equals": "female"})
 AGES = [predicate(age={"between": [low, 80]}) for low in (20, 40, 60)]
@@ -43,7 +43,7 @@ def showing(session: Session, change: Callable[[list[Document]], list[Document]]
     def transcript(path: Path | str, **more: object) -> Path:
         target = honest(path)
         documents = change([json.loads(line) for line in target.read_bytes().splitlines()])
-        target.write_bytes(b"".join(line + b"\n" for line in reseal(documents)))
+        target.write_bytes(b"".join(line + b"\n" for line in resealed(documents)))
         return target
 
     session.transcript = transcript  # type: ignore[method-assign]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from app.audit import writing
@@ -15,13 +13,11 @@ from app.curator.dataset import PublicDataset
 from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
 from curator_client.proofs import records
-from curator_client.proofs.merkle import Frontier, leaf_hash
-from curator_client.proofs.notes import Signer
+from tests.kit.forger import sha256
 
 AT = "2026-11-22T{:02d}:25:{:02d}Z"
 #: A budget, the order that follows from it, and what may be spent (tests/unit/privacy has these by other means).
 BUDGET, ORDER, LIMIT = {"epsilon": 1.0, "delta": 1e-6}, "19", Decimal("0.450063216874085924601356")
-SIGNER = Signer(bytes(range(32)))
 TABLE: dict[str, Any] = {"kind": "table", "attributes": [{"name": "age", "size": 100}], "budget": BUDGET}
 
 
@@ -96,7 +92,7 @@ class Writer:
         at = self.at
         line = writing.header(session=session, opening=opening, opened_at=at)
         self.lines.append(line)
-        self.heads[session] = (hashlib.sha256(line).hexdigest(), 0)
+        self.heads[session] = (sha256(line), 0)
         self.sets[session] = dataset
         self.move("reserve", session, reserve or reserved, pure, recorded_at=at)
 
@@ -118,25 +114,13 @@ class Writer:
             session=session, sequence=self.heads[session][1] + 1, measured=measured, recorded_at=self.at
         )
         self.lines.append(line)
-        return hashlib.sha256(line).hexdigest()
+        return sha256(line)
 
     def _entry(self, session: str, make: Any, **fields: Any) -> None:
         head, sequence = self.heads[session]
         sealed = make(sequence=sequence + 1, recorded_at=self.at, previous_hash=head, **fields)
         self.heads[session] = (sealed.entry_hash, sequence + 1)
         self.lines.append(sealed.line)
-
-
-def keep(folder: Path, lines: Iterable[bytes], signer: Signer = SIGNER) -> Path:
-    """A folder as an auditor keeps it, with these lines."""
-    folder.mkdir(exist_ok=True)
-    tree, kept = Frontier(), list(lines)
-    for line in kept:
-        tree.append(leaf_hash(line))
-    (folder / "entries.ndjson").write_bytes(b"".join(line + b"\n" for line in kept))
-    (folder / "key").write_text(signer.verifier.text() + "\n")
-    (folder / "checkpoint").write_bytes(signer.note(tree.size, tree.root()))
-    return folder
 
 
 def honest() -> Writer:

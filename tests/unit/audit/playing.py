@@ -25,8 +25,8 @@ from app.spaces.counts import ExactCounts
 from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.query import Query
 from curator_client.proofs import records
+from tests.kit.forger import Document
 
-Document = dict[str, Any]
 AT = "2026-01-01T00:00:00Z"
 
 

@@ -1,14 +1,13 @@
-"""Transcripts of every family of mechanisms as a service records them, the log that it keeps of them, and a forger who
-computes anew whatever hash follows from what he changes.
+"""Transcripts of every family of mechanisms as a service records them, the log that it keeps of them, and an auditor
+who has both.
 """
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,20 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from app.audit import writing
 from app.audit.replay import Verdict, replay
-from app.client import LogFolder, NotVerified
 from app.services.sequencer import Sequencer
 from app.storage.log_store import SqlLog
 from curator_client.proofs import records
-from curator_client.proofs.merkle import Frontier, leaf_hash
-from curator_client.proofs.notes import Signer
+from curator_client.proofs.presence import NoRecord, Presence
+from tests.kit.forger import Document
 from tests.kit.patience import patience
+from tests.kit.replays import Replays
 from tests.kit.world import HIT, World, make_world, query, transcript_of
 
-Document = dict[str, Any]
-SIGNER = Signer(bytes(range(32)))
-_ENTRIES = ("answer", "forfeit", "release")
 _BUDGET = {"epsilon": 60.0, "delta": 1e-5}
 _SIZES = (3, 4)
 _TABLE = {
@@ -163,147 +158,34 @@ def _until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def write_folder(folder: Path, lines: Sequence[bytes]) -> LogFolder:
-    """A folder as an auditor has it who fetched these lines."""
-    folder.mkdir()
-    tree = Frontier()
-    for line in lines:
-        tree.append(leaf_hash(line))
-    (folder / "key").write_text(SIGNER.verifier.text() + "\n")
-    (folder / "checkpoint").write_bytes(SIGNER.note(tree.size, tree.root()))
-    (folder / "entries.ndjson").write_bytes(b"".join(line + b"\n" for line in lines))
-    return LogFolder(folder)
-
-
-@dataclass
 class Auditor:
-    """Both checks that somebody can make of a transcript."""
+    """Both checks that somebody can make of a transcript, who holds the log that a service told."""
 
-    folder: LogFolder
-    place: Path
+    def __init__(self, told: Told) -> None:
+        self._log = told.log
+        self._replays = {lines[0]: Replays(lines) for pair in told.transcripts.values() for lines in pair}
 
     def replays(self, lines: list[bytes]) -> bool:
         return self.verdict(lines).ok
 
-    @staticmethod
-    def verdict(lines: list[bytes]) -> Verdict:
-        return replay(line + b"\n" for line in lines)
+    def verdict(self, lines: list[bytes]) -> Verdict:
+        known = self._replays.get(lines[0]) if lines else None
+        return replay(lines) if known is None else known.verdict(lines)
 
-    def logged(self, lines: list[bytes]) -> bool:
-        self.place.write_bytes(b"".join(line + b"\n" for line in lines))
+    def logged(self, lines: list[bytes], size: int | None = None) -> bool:
+        """Whether so many lines of the log, by default all, say of a session what its transcript says: as
+        :meth:`app.client.LogFolder.verify` finds it, in lines that were verified.
+        """
         try:
-            self.folder.verify(self.place)
-        except NotVerified:
+            sought = Presence(records.transcript_lines(io.BytesIO(b"".join(line + b"\n" for line in lines))))
+        except (NoRecord, records.LineTooLong):
             return False
-        return True
+        for line in self._log[:size]:
+            sought.look(line)
+        return sought.problem() is None
 
     def caught(self, lines: list[bytes]) -> frozenset[str]:
         """Which of the two refuse a transcript."""
         return frozenset(
             name for name, passed in (("replay", self.replays(lines)), ("log", self.logged(lines))) if not passed
         )
-
-
-# ------------------------------------------------------------------------------------------------ the forger
-
-
-def rehashed(documents: Sequence[Document], *, renumber: bool = True) -> list[bytes]:
-    """The documents as a transcript whose numbers and hashes all agree, whatever they say. ``_was`` of a measurement is
-    the hash that others name it by.
-    """
-    documents = [copy.deepcopy(document) for document in documents]  # the same one twice, too
-    names, sequence, pinned = dict[str, str](), 0, 0
-    header = documents[0]
-    evidence = header.get("evidence")
-    pins = sum(len(evidence[kind]) for kind in ("known", "made")) if isinstance(evidence, dict) else 0
-    for document in documents:
-        if document["record"] in _ENTRIES:
-            sequence += 1
-            if renumber:
-                document["sequence"] = sequence
-        elif document["record"] == "measurement":
-            was = document.pop("_was")
-            pinned += 1
-            if renumber and pinned > pins:
-                document["sequence"] = sequence + 1
-            names[was] = records.sha256(records.canonical(document))
-    if isinstance(evidence, dict):
-        for kind in ("known", "made"):
-            evidence[kind] = [names.get(name, name) for name in evidence[kind]]
-    lines, head = list[bytes](), ""
-    learnt = writing.HypothesisDigest({k: v for k, v in header.items() if k not in _BESIDE})
-    for document in documents:
-        kind = document["record"]
-        if kind == "header":
-            head = records.sha256(records.canonical(document))
-        elif kind in _ENTRIES:
-            document.pop("entry_hash", None)
-            if "measurement" in document:
-                document["measurement"] = names.get(document["measurement"], document["measurement"])
-            document["previous_hash"] = head
-            head = document["entry_hash"] = records.sha256(records.canonical(document))
-            learnt.take(records.canonical(document))
-        elif kind == "trailer":
-            document.pop("trailer_hash", None)
-            document |= {"head_hash": head, "hypothesis_digest": learnt.hexdigest()}
-            document |= {"entries": sequence} if renumber else {}
-            document["trailer_hash"] = records.sha256(records.canonical(document))
-        lines.append(records.canonical(document))
-    return lines
-
-
-_BESIDE = ("record", "format", "session", "opened_at")
-
-
-def documents_of(lines: Sequence[bytes]) -> list[Document]:
-    """The records of a transcript; measurements with the hash that they are named by."""
-    found = []
-    for line in lines:
-        document = json.loads(line)
-        found.append(document | ({"_was": records.sha256(line)} if document["record"] == "measurement" else {}))
-    return found
-
-
-def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """All paths into a document; of long lists the first and the last item."""
-    items = list(document.items() if isinstance(document, dict) else enumerate(document))
-    for key, value in items if isinstance(document, dict) or len(items) < 3 else (items[0], items[-1]):
-        if key != "_was":
-            yield (*path, key)
-            if isinstance(value, dict | list):
-                yield from places(value, (*path, key))
-
-
-def other(value: Any) -> Any:
-    """Another value of the same kind, as near to one as can be."""
-    match value:
-        case bool():
-            return not value
-        case int():
-            return value + 1
-        case float():
-            return value + 1.0 if value.is_integer() else float(np.nextafter(value, np.inf))
-        case str() if value:
-            last = value[-1]
-            return value[:-1] + (chr(ord(last) - 1) if last in "9fzZ" else chr(ord(last) + 1))
-        case str():
-            return "x"
-        case list():
-            return value[1:] if value else [0]
-        case dict():
-            return dict(list(value.items())[1:]) if value else {"x": 0}
-    return 0
-
-
-def changed(documents: Sequence[Document], at: int, path: tuple[Any, ...], *, drop: bool = False) -> list[Document]:
-    """The documents with one value of one of them changed, or taken out."""
-    made = copy.deepcopy(list(documents))
-    *way, last = path
-    inside: Any = made[at]
-    for key in way:
-        inside = inside[key]
-    if drop:
-        del inside[last]
-    else:
-        inside[last] = other(inside[last])
-    return made

@@ -29,7 +29,8 @@ from app.policies import graph as graph_policy
 from app.policies.graph import GraphPolicy
 from app.privacy.ledger import NOTHING, Account, Amounts
 from app.spaces.queries.registry import parse_query
-from tests.unit.audit.playing import Document, Drawn, PlayingGraphs, Told, judged
+from tests.kit.forger import Document
+from tests.unit.audit.playing import Drawn, PlayingGraphs, Told, judged
 
 #: Each plays a session of some sixty questions.
 pytestmark = pytest.mark.slow

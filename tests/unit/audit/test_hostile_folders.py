@@ -22,7 +22,8 @@ from app.report.checks import Verified
 from app.report.page import page
 from app.report.reader import Reader
 from curator_client.proofs import records
-from tests.unit.audit.logs import honest, keep
+from tests.kit.forger import keep
+from tests.unit.audit.logs import honest
 
 LINES = honest().lines
 NUMBERS: list[Any] = [1e-300, 5e-324, 1e300, -1, 2**63, 2**64, 10**30, 0.1, -0.0]

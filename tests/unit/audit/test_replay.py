@@ -22,8 +22,10 @@ from app.curator.errors import UpdatesExhausted
 from app.curator.mechanisms.round import Hit, race
 from app.spaces.queries.registry import from_canonical, parse_query
 from app.verifying.transcript import replay_file
+from tests.kit.forger import Document, hypothesis_digest, lines_of, resealed
+from tests.kit.replays import Replays
 from tests.strategies import BUDGET, Universe, Words, data, queries, universe, universes
-from tests.unit.audit.transcripts import Document, Played, hypothesis_digest, play_session, reseal
+from tests.unit.audit.transcripts import Played, play_session
 
 TABLE = universe(
     {
@@ -261,8 +263,7 @@ def test_any_changed_byte_is_found(make: Callable[[], Played], at: int, mask: in
     content = bytearray(make().content)
     at %= len(content)
     content[at] ^= mask
-    verdict = replay(bytes(content).splitlines(keepends=True))
-    assert not verdict.ok
+    assert not replays(make).verdict(lines_of(bytes(content))).ok
 
 
 @pytest.mark.slow
@@ -272,8 +273,7 @@ def test_every_byte_of_the_trailer_is_held() -> None:
     for at in range(len(last)):
         changed = bytearray(last)
         changed[at] ^= 1
-        verdict = replay([*rest, bytes(changed)])
-        assert not verdict.ok
+        assert not replays(story).verdict([*rest, bytes(changed)]).ok
 
 
 @settings(max_examples=60)
@@ -285,8 +285,7 @@ def test_any_cut_or_insertion_is_found(start: int, length: int, put: bytes) -> N
     end = min(len(content), start + length % 200)
     changed = content[:start] + put + content[end:]
     assume(changed.rstrip(b"\n") != content.rstrip(b"\n"))
-    verdict = replay(changed.splitlines(keepends=True))
-    assert not verdict.ok
+    assert not replays(story).verdict(lines_of(changed)).ok
 
 
 def test_lines_dropped_swapped_or_doubled_are_found_where_they_stand() -> None:
@@ -320,11 +319,16 @@ def test_lines_dropped_swapped_or_doubled_are_found_where_they_stand() -> None:
 UNIT = 2.0**-20
 
 
-def forged(change: Callable[[list[Document]], None], make: Callable[[], Played] = story, count: bool = True) -> Verdict:
+@functools.cache
+def replays(make: Callable[[], Played]) -> Replays:
+    return Replays(make().lines)
+
+
+def forged(change: Callable[[list[Document]], None], make: Callable[[], Played] = story) -> Verdict:
     """The verdict on a changed transcript whose chain was computed anew."""
-    documents = copy.deepcopy(make().documents)
+    documents = make().documents
     change(documents)
-    return replay(reseal(documents, count=count))
+    return replays(make).verdict(resealed(documents))
 
 
 def refused(verdict: Verdict, sequence: int | None, says: str = "") -> None:
@@ -335,8 +339,8 @@ def refused(verdict: Verdict, sequence: int | None, says: str = "") -> None:
 
 def test_the_forger_knows_his_trade() -> None:
     """Nothing changed, all sealed anew: accepted. So what is refused below is refused for its content."""
-    assert reseal(story().documents) == story().lines
-    assert reseal(bought().documents) == bought().lines
+    assert resealed(story().documents) == story().lines
+    assert resealed(bought().documents) == bought().lines
     assert forged(lambda d: None).ok
 
 
@@ -781,7 +785,7 @@ def test_answers_after_the_last_forfeit_are_found() -> None:
         "source": "hypothesis",
         "error_bound": session.mechanism.error_bound(query),
     }
-    verdict = replay(reseal([*documents[:-1], entry, documents[-1]]))
+    verdict = replay(resealed([*documents[:-1], entry, documents[-1]]))
     assert not verdict.ok
     assert "updates-exhausted" in str(verdict.problem)
 
@@ -849,9 +853,9 @@ def test_the_digest_names_what_was_learnt() -> None:
     named = documents[-1]["hypothesis_digest"]
     assert named == hypothesis_digest(documents)
     documents[0] |= {"session": "b2c3", "opened_at": "2025-12-31T00:00:00Z"}
-    assert replay(reseal(documents)).summary["hypothesis_digest"] == named
+    assert replay(resealed(documents)).summary["hypothesis_digest"] == named
     less = documents[: MEASUREMENT[0]] + documents[-1:]
-    assert replay(reseal(less)).summary["hypothesis_digest"] != named
+    assert replay(resealed(less)).summary["hypothesis_digest"] != named
     one = documents[: MEASUREMENT[0] + 1]
     assert hypothesis_digest(one) != hypothesis_digest(less)
 

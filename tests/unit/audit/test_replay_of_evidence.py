@@ -7,7 +7,6 @@ forger rewrites what he likes, names it by its new hash, and seals the chain; on
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -32,8 +31,9 @@ from app.spaces.partition import Marginal
 from app.spaces.queries.registry import parse_query
 from app.spaces.query import Query
 from app.spaces.records import RecordsTensor
-from curator_client.proofs import records
-from tests.unit.audit.playing import Document, Playing, Told, judged
+from tests.kit.forger import Document
+from tests.kit.replays import Replays
+from tests.unit.audit.playing import Playing, Told, judged
 
 #: Each plays and replays a session of some thirty fits.
 pytestmark = pytest.mark.slow
@@ -228,64 +228,9 @@ def test_a_restart_arrives_at_the_same_state() -> None:
 # ---------------------------------------------------------------------------------------------- the forger
 
 
-def sealed(documents: list[Document]) -> list[bytes]:
-    """The documents as a transcript whose hashes all agree, whatever they say."""
-    names: dict[str, str] = {}
-    original = {id(d): hashlib.sha256(d.pop("_line")).hexdigest() if "_line" in d else "" for d in documents}
-    lines = []
-    for document in documents:
-        if document["record"] == "measurement":
-            names[original[id(document)]] = hashlib.sha256(rfc8785.dumps(document)).hexdigest()
-    header = documents[0]
-    if "evidence" in header:
-        for kind in ("known", "made"):
-            header["evidence"][kind] = [names.get(name, name) for name in header["evidence"][kind]]
-    head, learnt = "", b""
-    for document in documents:
-        kind = document["record"]
-        document.pop("entry_hash", None)
-        if kind == "header":
-            line = rfc8785.dumps(document)
-            head = hashlib.sha256(line).hexdigest()
-            learnt = rfc8785.dumps(
-                {
-                    key: document[key]
-                    for key in ("bought", "dataset", "evidence", "mechanism", "plan")
-                    if key in document
-                }
-            )
-        elif kind in ("answer", "forfeit"):
-            if "measurement" in document:
-                document["measurement"] = names.get(document["measurement"], document["measurement"])
-            document["previous_hash"] = head
-            head = hashlib.sha256(rfc8785.dumps(document)).hexdigest()
-            document["entry_hash"] = head
-            line = rfc8785.dumps(document)
-            if document.get("source") == "measurement":
-                learnt += hashlib.sha256(rfc8785.dumps(document["query"])).digest()
-                learnt += np.array(records.values_of(document), "<f8").tobytes()
-        elif kind == "trailer":
-            document.pop("trailer_hash", None)
-            document |= {"head_hash": head, "hypothesis_digest": hashlib.sha256(learnt).hexdigest()}
-            document["trailer_hash"] = hashlib.sha256(rfc8785.dumps(document)).hexdigest()
-            line = rfc8785.dumps(document)
-        else:
-            line = rfc8785.dumps(document)
-        lines.append(line)
-    return lines
-
-
 @pytest.fixture(scope="module")
-def honest() -> list[bytes]:
-    return played().transcript()
-
-
-def documents_of(lines: list[bytes]) -> list[Document]:
-    found = [json.loads(line) for line in lines]
-    for line, document in zip(lines, found, strict=True):
-        if document["record"] == "measurement":
-            document["_line"] = line
-    return found
+def honest() -> Replays:
+    return Replays(played().transcript())
 
 
 def paid(documents: list[Document]) -> tuple[Document, Document]:
@@ -395,21 +340,21 @@ def cached_moved(documents: list[Document]) -> None:
         (cached_moved, "not the one that was due"),
     ],
 )
-def test_a_forgery_is_found_out(honest: list[bytes], forge: Callable[[list[Document]], None], problem: str) -> None:
+def test_a_forgery_is_found_out(honest: Replays, forge: Callable[[list[Document]], None], problem: str) -> None:
     """Each would catch the rule that is broken by it, were that missing."""
-    assert judged(sealed(documents_of(honest))).ok
-    documents = documents_of(honest)
+    documents = honest.documents()
     forge(documents)
-    verdict = judged(sealed(documents))
+    verdict = honest.forged(documents)
     assert not verdict.ok
     assert problem in (verdict.problem or ""), verdict.problem
 
 
-def test_a_flipped_bit_is_found(honest: list[bytes]) -> None:
+def test_a_flipped_bit_is_found(honest: Replays) -> None:
     """In any line. Catches a measurement that no hash covers."""
     rng = np.random.default_rng(1)
-    for place in rng.choice(len(honest), 30).tolist():
-        line = bytearray(honest[place])
+    lines = honest.honest
+    for place in rng.choice(len(lines), 30).tolist():
+        line = bytearray(lines[place])
         at = int(rng.integers(len(line)))
         line[at] ^= 1 << int(rng.integers(7))
-        assert not judged([*honest[:place], bytes(line), *honest[place + 1 :]]).ok
+        assert not honest.verdict([*lines[:place], bytes(line), *lines[place + 1 :]]).ok

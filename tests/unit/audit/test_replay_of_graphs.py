@@ -25,8 +25,10 @@ from app.privacy.exactness import floor_to
 from app.privacy.ledger import Account, Amounts
 from app.spaces.dense import CountsTensor
 from app.spaces.queries.registry import parse_query
-from tests.unit.audit.playing import Document, Drawn, PlayingGraphs, Told, judged
-from tests.unit.audit.test_replay_of_evidence import documents_of, paid, sealed
+from tests.kit.forger import Document
+from tests.kit.replays import Replays
+from tests.unit.audit.playing import Drawn, PlayingGraphs, Told, judged
+from tests.unit.audit.test_replay_of_evidence import paid
 
 pytestmark = pytest.mark.slow
 
@@ -96,6 +98,11 @@ def played(kind: str, mode: str, known: tuple[bytes, ...] = (), seed: int = 0, *
 @lru_cache
 def honest(kind: str = "undirected", mode: str = "degrees") -> tuple[bytes, ...]:
     return tuple(played(kind, mode).transcript())
+
+
+@lru_cache
+def replays(kind: str = "undirected", mode: str = "degrees") -> Replays:
+    return Replays(honest(kind, mode))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -413,10 +420,9 @@ def other_mode(documents: list[Document]) -> None:
 )
 def test_a_forgery_is_found_out(forge: Callable[[list[Document]], None], problem: str) -> None:
     """Each would catch the rule that is broken by it, were that missing."""
-    assert judged(sealed(documents_of(list(honest())))).ok
-    documents = documents_of(list(honest()))
+    documents = replays().documents()
     forge(documents)
-    verdict = judged(sealed(documents))
+    verdict = replays().forged(documents)
     assert not verdict.ok
     assert problem in (verdict.problem or ""), verdict.problem
 
@@ -454,8 +460,9 @@ def edges_for_less(documents: list[Document]) -> None:
 def test_forged_edges_are_found(forge: Callable[[list[Document]], None], problem: str) -> None:
     """Of a session that measured all edges. Catches an audit that takes their noise or price from the record, and
     answers that follow from nothing."""
-    documents = documents_of(list(honest("undirected", "edges")))
+    known = replays("undirected", "edges")
+    documents = known.documents()
     forge(documents)
-    verdict = judged(sealed(documents))
+    verdict = known.forged(documents)
     assert not verdict.ok
     assert problem in (verdict.problem or ""), verdict.problem

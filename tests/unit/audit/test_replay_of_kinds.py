@@ -6,10 +6,9 @@ entry hashed on the one before. What the replay is given is bytes.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,8 @@ from app.spaces.elements import ElementsTensor
 from app.spaces.queries.registry import from_canonical, parse_query
 from app.storage.private_data import ElementsData
 from curator_client.proofs import records
+from tests.kit.forger import documents_of, hypothesis_digest, resealed
 from tests.strategies import released
-from tests.unit.audit.transcripts import hypothesis_digest
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 Words = dict[str, Any]
@@ -190,29 +189,13 @@ def test_a_session_is_replayed_from_its_bytes(case: str, noise: Callable[[int, f
         assert line == rfc8785.dumps(json.loads(line))
 
 
-def resealed(lines: Iterable[bytes], change: Callable[[Words], None]) -> Iterator[bytes]:
-    """The transcript with entries changed and every hash made good, as a forger would."""
-    old = new = ""
-    changed: list[Words] = []
-    for line in lines:
-        record = json.loads(line)
-        if record["record"] == "header":
-            new = hashlib.sha256(line).hexdigest()
-        elif record["record"] == "answer":
-            old = record.pop("entry_hash")
+def forged(lines: Iterable[bytes], change: Callable[[Words], None]) -> list[bytes]:
+    """The transcript with answers changed and every hash made good."""
+    documents = documents_of(lines)
+    for record in documents:
+        if record["record"] == "answer":
             change(record)
-            record["previous_hash"] = new
-            new = hashlib.sha256(rfc8785.dumps(record)).hexdigest()
-            record["entry_hash"] = new
-            line = rfc8785.dumps(record)
-        elif record["record"] == "trailer":
-            assert record["head_hash"] == old
-            del record["trailer_hash"]
-            record |= {"head_hash": new, "hypothesis_digest": hypothesis_digest(changed)}
-            record["trailer_hash"] = hashlib.sha256(rfc8785.dumps(record)).hexdigest()
-            line = rfc8785.dumps(record)
-        changed.append(json.loads(line))
-        yield line
+    return resealed(documents)
 
 
 @pytest.mark.slow
@@ -223,7 +206,7 @@ def test_a_forged_answer_is_found(case: str) -> None:
     takes values on trust."""
     session, lines = played(case, quiet)
     entries = [json.loads(line) for line in lines if json.loads(line)["record"] == "answer"]
-    assert replay(resealed(lines, lambda record: None)).ok
+    assert replay(forged(lines, lambda record: None)).ok
     found = 0
     for entry in entries:
         if entry["source"] != "hypothesis" or entry["query"]["type"] == "zero":
@@ -233,7 +216,7 @@ def test_a_forged_answer_is_found(case: str) -> None:
             if record["sequence"] == at:
                 record["value"] += 3 * session.real(1)
 
-        verdict = replay(resealed(lines, moved))
+        verdict = replay(forged(lines, moved))
         assert not verdict.ok
         assert verdict.sequence == entry["sequence"]
         found += 1
@@ -256,7 +239,7 @@ def test_another_machine_may_be_one_unit_off(case: str, units: int) -> None:
         if record["source"] in ("hypothesis", "cached") and rfc8785.dumps(record["query"]) in own:
             record["value"] += units * session.real(1)
 
-    verdict = replay(resealed(lines, moved))
+    verdict = replay(forged(lines, moved))
     assert verdict.ok == (units == 1), verdict
     if not verdict.ok:
         assert verdict.sequence == free[0]["sequence"]

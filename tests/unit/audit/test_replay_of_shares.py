@@ -9,8 +9,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from tests.unit.audit.playing import Document, judged
-from tests.unit.audit.test_replay_of_evidence import documents_of, sealed
+from tests.kit.forger import Document
+from tests.kit.replays import Replays
+from tests.unit.audit.playing import judged
 from tests.unit.audit.test_replay_of_statistics import PERSONS, of, own, played, without_measurement
 
 pytestmark = pytest.mark.slow
@@ -33,8 +34,8 @@ QUESTIONS: list[Document] = [
 
 
 @pytest.fixture(scope="module")
-def honest() -> list[bytes]:
-    return played(QUESTIONS).transcript()
+def honest() -> Replays:
+    return Replays(played(QUESTIONS).transcript())
 
 
 def test_an_honest_session_replays() -> None:
@@ -137,10 +138,10 @@ def no_measurement(documents: list[Document]) -> None:
         (no_measurement, "source that it cannot have"),
     ],
 )
-def test_a_forgery_is_found_out(honest: list[bytes], forge: Callable[[list[Document]], None], problem: str) -> None:
+def test_a_forgery_is_found_out(honest: Replays, forge: Callable[[list[Document]], None], problem: str) -> None:
     """A flipped value among them, and a price that is less than that of its noise."""
-    documents = documents_of(honest)
+    documents = honest.documents()
     forge(documents)
-    verdict = judged(sealed(documents))
+    verdict = honest.forged(documents)
     assert not verdict.ok
     assert problem in str(verdict.problem)

@@ -20,8 +20,10 @@ import pytest
 from app.curator.errors import PlanInfeasible
 from app.privacy.ledger import Amounts
 from app.spaces.records import RecordsTensor
-from tests.unit.audit.playing import Document, judged
-from tests.unit.audit.test_replay_of_evidence import Player, documents_of, sealed
+from tests.kit.forger import Document, resealed
+from tests.kit.replays import Replays
+from tests.unit.audit.playing import judged
+from tests.unit.audit.test_replay_of_evidence import Player
 
 #: Each plays and replays sessions of many fits.
 pytestmark = pytest.mark.slow
@@ -115,8 +117,7 @@ def test_persons_are_paid_for_with_all_of_their_records() -> None:
     """Of the same noise a session whose unit is a person states a larger price, by the square of the records where it
     is Gaussian. Catches a price of one record; and the cheaper price is found in a replay."""
     player = played(spec=PERSONS)
-    verdict = judged(player.transcript())
-    assert verdict.ok, (verdict.problem, verdict.sequence)
+    replays = Replays(player.transcript())
     order = Decimal(player.session.plan.order)
     paid = 0
     for place, line in enumerate(player.lines):
@@ -128,10 +129,10 @@ def test_persons_are_paid_for_with_all_of_their_records() -> None:
         squared = sum((3 * part["multiplier"] * largest(part["moment"])) ** 2 for part in told["strategy"])
         due = order * squared / (2 * Decimal(told["noise"]["scale"]) ** 2)
         assert 0 <= Decimal(document["cost"]["renyi"]) - due < Decimal("2e-24")
-        documents = documents_of(player.transcript())
+        documents = replays.documents()
         cheaper = (Decimal(document["cost"]["renyi"]) / 9).quantize(Decimal("1e-24"))
         documents[place]["cost"]["renyi"] = str(cheaper)
-        assert judged(sealed(documents)).problem == "the measurement's cost is not that of its noise"
+        assert replays.forged(documents).problem == "the measurement's cost is not that of its noise"
         paid += 1
     assert paid >= 3
 
@@ -259,8 +260,8 @@ def test_what_is_far_beyond_the_data_is_a_number() -> None:
 
 
 @pytest.fixture(scope="module")
-def honest() -> list[bytes]:
-    return played().transcript()
+def honest() -> Replays:
+    return Replays(played().transcript())
 
 
 def of(documents: list[Document], question: Document) -> tuple[Document, Document]:
@@ -422,26 +423,26 @@ def no_measurement(documents: list[Document]) -> None:
         (no_measurement, "source that it cannot have"),
     ],
 )
-def test_a_forgery_is_found_out(honest: list[bytes], forge: Callable[[list[Document]], None], problem: str) -> None:
+def test_a_forgery_is_found_out(honest: Replays, forge: Callable[[list[Document]], None], problem: str) -> None:
     """Each would catch the rule that is broken by it, were that missing; and the entry that is named is the one."""
-    assert judged(sealed(documents_of(honest))).ok
-    documents = documents_of(honest)
+    documents = honest.documents()
     forge(documents)
-    lines = sealed(documents)
-    assert sorted(lines) != sorted(honest)
-    verdict = judged(lines)
+    lines = resealed(documents, count=False, updates=False)
+    assert sorted(lines) != sorted(honest.honest)
+    verdict = honest.verdict(lines)
     assert not verdict.ok
     assert problem in (verdict.problem or ""), verdict.problem
-    changed = next(n for n, (one, other) in enumerate(zip(lines, honest, strict=False)) if one != other)
+    changed = next(n for n, (one, other) in enumerate(zip(lines, honest.honest, strict=False)) if one != other)
     document = json.loads(lines[changed])
     assert verdict.sequence == document["sequence"]
 
 
-def test_a_flipped_bit_is_found(honest: list[bytes]) -> None:
+def test_a_flipped_bit_is_found(honest: Replays) -> None:
     """In any line. Catches a part of a measurement, or of the words of a question, that no hash covers."""
     rng = np.random.default_rng(1)
-    for place in [*range(1, len(honest)), *range(1, len(honest))]:
-        line = bytearray(honest[place])
+    lines = honest.honest
+    for place in [*range(1, len(lines)), *range(1, len(lines))]:
+        line = bytearray(lines[place])
         at = int(rng.integers(len(line)))
         line[at] ^= 1 << int(rng.integers(7))
-        assert not judged([*honest[:place], bytes(line), *honest[place + 1 :]]).ok
+        assert not honest.verdict([*lines[:place], bytes(line), *lines[place + 1 :]]).ok

@@ -17,10 +17,10 @@ import pytest
 
 from app.client import LogFolder
 from app.client.log_report import report_of
-from tests.unit.audit.logs import Writer, keep
-from tests.unit.audit.tampering import changed, documents_of, places, tell
+from tests.kit.forger import Document, changed, documents_of, keep, places
+from tests.unit.audit.logs import Writer
+from tests.unit.audit.tampering import tell
 from tests.unit.audit.test_folder import line, log_of, played
-from tests.unit.audit.transcripts import Document
 
 Records = list[Document]
 

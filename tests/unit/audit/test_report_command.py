@@ -11,7 +11,8 @@ import pytest
 
 from app.cli import main
 from curator_client.proofs.notes import Signer
-from tests.unit.audit.logs import SIGNER, Writer, honest, keep
+from tests.kit.forger import SIGNER, keep
+from tests.unit.audit.logs import Writer, honest
 
 
 class Made:

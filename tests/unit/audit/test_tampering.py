@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
+from app.audit.replay import replay
 from app.client.errors import Contradicted, NotVerified
 from app.client.log import LogFolder
 from curator_client.proofs import records
@@ -30,19 +32,19 @@ from curator_client.proofs.merkle import (
     leaf_hash,
     root,
 )
-from tests.unit.audit.tampering import (
-    FAMILIES,
+from tests.kit.forger import (
     SIGNER,
-    Auditor,
     Document,
-    Told,
+    Path_,
+    as_they_stand,
     changed,
     documents_of,
+    keep,
+    lines_of,
     places,
-    rehashed,
-    tell,
-    write_folder,
+    resealed,
 )
+from tests.unit.audit.tampering import FAMILIES, Auditor, Told, tell
 from tests.unit.audit.test_log import Kept
 from tests.unit.audit.test_replay import bought, story
 
@@ -65,9 +67,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 
 @pytest.fixture(scope="module")
-def auditor(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Auditor:
-    place = tmp_path_factory.mktemp("auditor")
-    return Auditor(write_folder(place / "log", told.log), place / "transcript.ndjson")
+def auditor(told: Told) -> Auditor:
+    return Auditor(told)
 
 
 @pytest.fixture(params=[*FAMILIES, "forfeits"])
@@ -83,13 +84,13 @@ def test_honest_transcripts_pass_both_checks(told: Told, auditor: Auditor) -> No
     for family, transcripts in told.transcripts.items():
         for lines in transcripts:
             assert auditor.caught(lines) == frozenset(), (family, auditor.verdict(lines))
-            assert rehashed(documents_of(lines)) == lines, family
+            assert resealed(documents_of(lines)) == lines, family
             kinds.update(json.loads(line)["record"] for line in lines)
         assert len({lines[-1] for lines in transcripts}) == 2
     assert kinds.keys() == {"header", "answer", "forfeit", "release", "measurement", "weights", "trailer"}
 
 
-def expected(document: Document, path: tuple[Any, ...], *, drop: bool) -> frozenset[str]:
+def expected(document: Document, path: Path_, *, drop: bool) -> frozenset[str]:
     """Which of the two must refuse a transcript, all of its hashes good, in which a value of this is another one."""
     if path == ("log_size",):
         # Trailers from before there was a log say nothing of one, and nothing else follows from it.
@@ -98,50 +99,73 @@ def expected(document: Document, path: tuple[Any, ...], *, drop: bool) -> frozen
     return REPLAY if document["record"] in ("weights", "trailer") else LOG
 
 
-def tampered(auditor: Auditor, lines: list[bytes], at: int, path: tuple[Any, ...], *, drop: bool) -> bool:
-    """Change a value, or take it out, both ways; whether the forger would have fooled the replay by itself."""
-    documents = documents_of(lines)
-    made = changed(documents, at, path, drop=drop)
+def tampered(lines: list[bytes], at: int, path: Path_, *, drop: bool) -> tuple[list[bytes], list[bytes] | None]:
+    """A transcript in which a value is another one, or is taken out: as it stands, and sealed; None for what could not
+    be sealed, and for a number or hash that the forger puts right again.
+    """
+    made = changed(documents_of(lines), at, path, drop=drop)
     plain = [*lines]
-    plain[at] = records.canonical({name: value for name, value in made[at].items() if name != "_was"})
-    where = at, documents[at]["record"], path, drop
-    assert plain != lines, where
-    assert not auditor.replays(plain), where
+    (plain[at],) = as_they_stand(made[at : at + 1])
+    assert plain != lines
     try:
-        sealed = rehashed(made)
+        sealed = resealed(made, updates=False)
     except (KeyError, TypeError, ValueError, AttributeError):
-        return False  # nothing that could be sealed
-    if sealed == lines:
-        return False  # a number or hash that was put right again
-    caught = auditor.caught(sealed)
-    assert expected(documents[at], path, drop=drop) <= caught, (where, caught)
-    return "replay" not in caught
+        return plain, None
+    return plain, None if sealed == lines else sealed
 
 
-def fooled(auditor: Auditor, lines: list[bytes], which: list[tuple[int, tuple[Any, ...]]]) -> int:
-    return sum(tampered(auditor, lines, at, path, drop=drop) for at, path in which for drop in (False, True))
-
-
-def all_places(lines: list[bytes]) -> list[tuple[int, tuple[Any, ...]]]:
+def all_places(lines: list[bytes]) -> list[tuple[int, Path_]]:
     return [(at, path) for at, document in enumerate(documents_of(lines)) for path in places(document)]
 
 
-def test_some_field_of_every_record(auditor: Auditor, honest: list[bytes]) -> None:
+@pytest.mark.parametrize("drop", [False, True])
+def test_some_field_of_every_record(
+    told: Told, auditor: Auditor, honest: list[bytes], drop: bool, tmp_path: Path
+) -> None:
     """Replay, as it stands; the log, sealed anew (weights and the trailer, which are not in it: replay). Catches a
-    field that nothing holds.
+    field that nothing holds. The auditor reads on where an honest transcript was left and has the log in memory: what
+    he finds is what a replay from the first line and a folder say, of a field of every record.
     """
     found, rng = all_places(honest), Random(1)
-    fooled(auditor, honest, [rng.choice([place for place in found if place[0] == at]) for at in range(len(honest))])
-    fooled(auditor, honest, rng.sample(found, SAMPLE))
+    folder, place = LogFolder(keep(tmp_path / "log", told.log)), tmp_path / "t.ndjson"
+    first = [rng.choice([place for place in found if place[0] == at]) for at in range(len(honest))]
+    documents = documents_of(honest)
+    for number, (at, path) in enumerate(first + rng.sample(found, SAMPLE)):
+        plain, sealed = tampered(honest, at, path, drop=drop)
+        where = at, documents[at]["record"], path
+        assert not auditor.replays(plain), where
+        if sealed is None:
+            continue
+        caught = auditor.caught(sealed)
+        assert expected(documents[at], path, drop=drop) <= caught, (where, caught)
+        if number < len(first):
+            assert auditor.verdict(plain) == replay(plain)
+            assert auditor.verdict(sealed) == replay(sealed)
+            place.write_bytes(b"".join(line + b"\n" for line in sealed))
+            with pytest.raises(NotVerified) if "log" in caught else nullcontext():
+                folder.verify(place)
 
 
-@pytest.mark.slow
 def test_every_field_of_every_record(auditor: Auditor, honest: list[bytes]) -> None:
     """The same of all, of long transcripts of every second or third; and a replay alone does not do: times at least can
     be changed.
     """
-    found = all_places(honest)
-    assert fooled(auditor, honest, found[:: 1 + len(found) // MOST_PLACES]) > 0
+    found, documents, fooled = all_places(honest), documents_of(honest), False
+    for at, path in found[:: 1 + len(found) // MOST_PLACES]:
+        for drop in (False, True):
+            plain, sealed = tampered(honest, at, path, drop=drop)
+            where = at, documents[at]["record"], path, drop
+            assert not auditor.replays(plain), where
+            if sealed is None:
+                continue
+            due = expected(documents[at], path, drop=drop)
+            if "log" in due:
+                assert not auditor.logged(sealed), where
+            if "replay" in due or not fooled:
+                replayed = auditor.replays(sealed)
+                assert not ("replay" in due and replayed), where
+                fooled |= replayed
+    assert fooled
 
 
 def test_fields_that_a_replay_takes_on_trust(auditor: Auditor, honest: list[bytes]) -> None:
@@ -153,10 +177,10 @@ def test_fields_that_a_replay_takes_on_trust(auditor: Auditor, honest: list[byte
     # A measurement beside an entry says the same time, which a replay holds against the entry's.
     twice = "measurement" in documents[last]
     documents[last]["recorded_at"] = "2099-01-01T00:00:00Z"
-    assert auditor.caught(rehashed(documents)) == (LOG | {"replay"} if twice else LOG)
+    assert auditor.caught(resealed(documents)) == (LOG | {"replay"} if twice else LOG)
     documents = documents_of(honest)
     documents[-1]["status"] = {"open": "closed", "closed": "open"}[documents[-1]["status"]]
-    assert auditor.caught(rehashed(documents)) == LOG
+    assert auditor.caught(resealed(documents)) == LOG
 
 
 def test_a_status_is_that_of_the_log(told: Told, auditor: Auditor) -> None:
@@ -165,7 +189,7 @@ def test_a_status_is_that_of_the_log(told: Told, auditor: Auditor) -> None:
         for lines in transcripts:
             documents = documents_of(lines)
             documents[-1]["status"] = {"open": "closed", "closed": "open"}[documents[-1]["status"]]
-            assert auditor.caught(rehashed(documents)) == LOG, family
+            assert auditor.caught(resealed(documents)) == LOG, family
 
 
 def test_fields_that_are_added(auditor: Auditor, honest: list[bytes]) -> None:
@@ -177,9 +201,9 @@ def test_fields_that_are_added(auditor: Auditor, honest: list[bytes]) -> None:
             documents = documents_of(honest)
             documents[at][name] = 0
             plain = [*honest]
-            plain[at] = records.canonical({name: value for name, value in documents[at].items() if name != "_was"})
+            (plain[at],) = as_they_stand(documents[at : at + 1])
             assert not auditor.replays(plain), (at, name)
-            assert "replay" in auditor.caught(rehashed(documents)), (at, name)
+            assert "replay" in auditor.caught(resealed(documents)), (at, name)
 
 
 # ------------------------------------------------------------------------------------------------ whole records
@@ -206,11 +230,6 @@ def moved(honest: list[bytes], other: list[bytes]) -> Iterator[tuple[str, list[D
     yield "no trailer", mine[:-1]
 
 
-def as_they_stand(documents: list[Document]) -> list[bytes]:
-    plain = [{name: value for name, value in document.items() if name != "_was"} for document in documents]
-    return [records.canonical(document) for document in plain]
-
-
 @pytest.mark.parametrize("family", [*FAMILIES, "forfeits"])
 def test_records_moved(told: Told, auditor: Auditor, family: str) -> None:
     """As they stand: replay. Sealed by a forger who also finds the number of updates that fits: one of the two, and the
@@ -224,21 +243,9 @@ def test_records_moved(told: Told, auditor: Auditor, family: str) -> None:
         assert not auditor.replays(plain), what
         if documents[0]["record"] != "header":
             continue
-        sealed = best(auditor, documents)
+        sealed = resealed(documents)
         if sealed != honest:
             assert auditor.caught(sealed), what
-
-
-def best(auditor: Auditor, documents: list[Document]) -> list[bytes]:
-    """A sealed transcript with the number of updates that a replay takes, if there is one."""
-    sealed = rehashed(documents)
-    if documents[-1]["record"] == "trailer":
-        for updates in range(len(documents)):
-            if "trailer" not in str(auditor.verdict(sealed).problem):
-                break
-            documents[-1]["updates"] = updates
-            sealed = rehashed(documents)
-    return sealed
 
 
 def test_every_end_cut_off(told: Told, auditor: Auditor) -> None:
@@ -251,7 +258,7 @@ def test_every_end_cut_off(told: Told, auditor: Auditor) -> None:
             documents = documents_of(lines)
             for end in range(1, len(documents) - 1):
                 assert not auditor.replays(lines[:end]), (family, end)
-                sealed = best(auditor, [*documents_of(lines)[:end], documents[-1]])
+                sealed = resealed([*documents[:end], documents[-1]])
                 caught = auditor.caught(sealed)
                 assert caught, (family, end)
                 taken += caught == LOG
@@ -265,7 +272,7 @@ def given_back(told: Told, lines: list[bytes]) -> bytes:
     return found
 
 
-def test_what_came_since(told: Told, auditor: Auditor, tmp_path: Path) -> None:
+def test_what_came_since(told: Told, auditor: Auditor) -> None:
     """A folder that ends before a transcript does, at every line of the log. Catches a transcript that passes by a log
     that has less than all of it.
     """
@@ -273,8 +280,7 @@ def test_what_came_since(told: Told, auditor: Auditor, tmp_path: Path) -> None:
     last = max(told.log.index(line) for line in lines if line in told.log)
     closed = told.log.index(given_back(told, lines))
     for size in range(min(told.log.index(line) for line in lines[:-1]), max(last, closed) + 3):
-        kept = Auditor(write_folder(tmp_path / str(size), told.log[:size]), auditor.place)
-        assert kept.logged(lines) == (size > max(last, closed))
+        assert auditor.logged(lines, size) == (size > max(last, closed))
 
 
 # ------------------------------------------------------------------------------------------------ bytes
@@ -285,7 +291,7 @@ def bytes_changed(auditor: Auditor, lines: list[bytes], step: int) -> None:
     for at in range(0, len(content), step):
         mask = 1 << (at % 7)
         made = content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :]
-        assert not auditor.replays(made.split(b"\n")[:-1] if made.endswith(b"\n") else made.split(b"\n")), at
+        assert not auditor.replays(lines_of(made)), at
 
 
 def test_bytes_of_every_export(told: Told, auditor: Auditor) -> None:
@@ -294,7 +300,6 @@ def test_bytes_of_every_export(told: Told, auditor: Auditor) -> None:
         bytes_changed(auditor, transcripts[0], 211)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", ["laplace", "workload", "histogram"])
 def test_every_byte_of_a_short_export(told: Told, auditor: Auditor, family: str) -> None:
     """Replay, by itself: one bit of any byte."""
@@ -304,39 +309,32 @@ def test_every_byte_of_a_short_export(told: Told, auditor: Auditor, family: str)
 # ------------------------------------------------------------------------------------------------ the log itself
 
 
-def folder_of(place: Path, contents: dict[str, bytes]) -> LogFolder:
-    for name, content in contents.items():
-        (place / name).write_bytes(content)
-    return LogFolder(place)
-
-
-@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)])
-def test_every_byte_of_a_folder(told: Told, tmp_path: Path, step: int) -> None:
-    """Of the lines that a short transcript takes, the checkpoint and the key; a sample, and slowly all. Catches a byte
-    that is not looked at, and one that ends the check in an exception.
+def test_every_byte_of_a_folder(told: Told, tmp_path: Path) -> None:
+    """Of the lines that a short transcript takes, the checkpoint and the key. Catches a byte that is not looked at, and
+    one that ends the check in an exception.
     """
     documents = documents_of(told.transcripts["laplace"][0])
     documents[-1]["log_size"] = len(documents) - 1  # in a log that has nothing else
-    lines = rehashed(documents)
-    movement = given_back(told, lines)
-    place = tmp_path / "log"
-    write_folder(place, [*lines[:-1], movement])
-    kept = {path.name: path.read_bytes() for path in place.iterdir()}
-    (tmp_path / "t").write_bytes(b"".join(line + b"\n" for line in lines))
-    assert folder_of(place, kept).verify(tmp_path / "t")[1] == len(lines) - 1
-    for name, content in kept.items():
-        for at in range(0, len(content), step):
-            for mask in (1, 0x80):
-                made = content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :]
-                folder = folder_of(place, kept | {name: made})
-                if name == "key" and made.strip() == content.strip():
-                    continue  # the end of its line, which is no part of it
-                with pytest.raises(NotVerified):
-                    folder.verify(tmp_path / "t")
-        for end in (0, 1, len(content) // 2, len(content) - 2):
+    lines = resealed(documents)
+    movement, place = given_back(told, lines), tmp_path / "t.ndjson"
+    folder = LogFolder(keep(tmp_path / "log", [*lines[:-1], movement]))
+    place.write_bytes(b"".join(line + b"\n" for line in lines))
+    assert folder.verify(place)[1] == len(lines) - 1
+    for file in sorted(folder.path.iterdir()):
+        content = file.read_bytes()
+        flipped = (
+            content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :]
+            for at in range(len(content))
+            for mask in (1, 0x80)
+        )
+        cut = (content[:end] for end in (0, 1, len(content) // 2, len(content) - 2))
+        for made in chain(flipped, cut):
+            if file.name == "key" and made.strip() == content.strip():
+                continue  # the end of its line, which is no part of it
+            file.write_bytes(made)
             with pytest.raises(NotVerified):
-                folder_of(place, kept | {name: content[:end]}).verify(tmp_path / "t")
-        (place / name).write_bytes(content)
+                folder.verify(place)
+        file.write_bytes(content)
 
 
 def test_lines_of_a_folder_moved(told: Told, tmp_path: Path) -> None:
@@ -344,8 +342,7 @@ def test_lines_of_a_folder_moved(told: Told, tmp_path: Path) -> None:
     of another history with as many lines.
     """
     log = told.log[:20]
-    place = tmp_path / "log"
-    write_folder(place, log)
+    place = keep(tmp_path / "log", log)
     for at in range(len(log)):
         for made in (
             log[:at] + log[at + 1 :],

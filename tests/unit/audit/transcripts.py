@@ -1,15 +1,12 @@
-"""Honest sessions played in memory, their transcripts as bytes, and what a forger could make of them.
+"""Honest sessions played in memory, and their transcripts as bytes.
 
-The player keeps the protocol by hand: consider, play with injected noise, seal, record. The forger re-seals what he
-changed with the RFC 8785 library and SHA-256 alone, so that the chain holds and only the content can betray him.
+The player keeps the protocol by hand: consider, play with injected noise, seal, record.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,9 +28,8 @@ from app.declarations.spec import parse_spec
 from app.privacy.ledger import Account
 from app.services.query_bodies import words as as_asked
 from app.spaces.queries.registry import parse_query
+from tests.kit.forger import Document, hypothesis_digest, sha256
 from tests.strategies import Universe, Words, released
-
-Document = dict[str, Any]
 
 
 @dataclass
@@ -104,7 +100,7 @@ def play_session(
         paid = Bought(plan.purchase.padded(noisy), plan.purchase.noise_scale)
         header["bought"] = paid.document()
     played = Played(Session(Opening(public, request, plan, paid)), [rfc8785.dumps(header)])
-    session, head, named = played.session, hashlib.sha256(played.lines[0]).hexdigest(), set()
+    session, head, named = played.session, sha256(played.lines[0]), set()
     for number, words in enumerate(asked):
         at = f"2026-01-01T{number // 3600:02d}:{number // 60 % 60:02d}:{number % 60:02d}.5Z"
         if words == "forfeit":
@@ -157,46 +153,6 @@ def play_session(
         "updates": session.updates_used,
         "status": "open",
     }
-    trailer["trailer_hash"] = hashlib.sha256(rfc8785.dumps(trailer)).hexdigest()
+    trailer["trailer_hash"] = sha256(rfc8785.dumps(trailer))
     played.lines.append(rfc8785.dumps(trailer))
     return played
-
-
-def hypothesis_digest(documents: list[Document]) -> str:
-    """The digest in a trailer, as the documents say it is made: of the header's facts and of each measurement."""
-    header = {key: documents[0][key] for key in ("bought", "dataset", "mechanism", "plan") if key in documents[0]}
-    told = rfc8785.dumps(header)
-    for document in documents[1:]:
-        if document.get("source") == "measurement":
-            told += hashlib.sha256(rfc8785.dumps(document["query"])).digest()
-            told += np.float64(document["value"]).tobytes()
-    return hashlib.sha256(told).hexdigest()
-
-
-def reseal(documents: list[Document], *, count: bool = True) -> list[bytes]:
-    """The documents as a transcript whose chain holds; with ``count`` sequences and the trailer's counts are put
-    right, too."""
-    lines, head, sequence, updates = [rfc8785.dumps(documents[0])], "", 0, 0
-    head = hashlib.sha256(lines[0]).hexdigest()
-    for document in documents[1:]:
-        copy = {k: v for k, v in document.items() if k != "entry_hash"}
-        if copy.get("record") in ("answer", "forfeit"):
-            sequence += 1
-            updates += copy["record"] == "forfeit" or (
-                copy.get("source") == "measurement" and not copy.get("unverified", False)
-            )
-            copy["previous_hash"] = head
-            if count:
-                copy["sequence"] = sequence
-            head = hashlib.sha256(rfc8785.dumps(copy)).hexdigest()
-            copy["entry_hash"] = head
-        elif copy.get("record") == "trailer":
-            copy["head_hash"] = head
-            if count:
-                copy |= {"entries": sequence, "updates": updates}
-                with suppress(ValueError, TypeError, KeyError):  # what is no measurement has no digest
-                    copy["hypothesis_digest"] = hypothesis_digest(documents)
-            copy.pop("trailer_hash", None)
-            copy["trailer_hash"] = hashlib.sha256(rfc8785.dumps(copy)).hexdigest()
-        lines.append(rfc8785.dumps(copy))
-    return lines
