@@ -134,7 +134,7 @@ def test_an_interval_that_is_all_impossible_is_cut_to_an_end() -> None:
 
 
 ESTIMABLE = Product.over({0: np.array([1, 1, 0]), 1: np.array([0, 1, 1, 0])})
-ROUNDS = 2500
+ROUNDS = 900
 NOT_ESTIMABLE = Product.over({0: np.array([1, 1, 0]), 2: np.array([0, 1])})
 
 
@@ -158,8 +158,8 @@ def tables(kind: str, told: float = 1.0) -> Iterator[tuple[np.ndarray, Residuals
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_coverage(kind: str) -> None:
-    """Of kind unbiased 94% at the least hold of a nominal 95%, over 2,500 seeded tables (a standard deviation is
-    0.44%), and so does the value shown plus or minus its error. Those of kind model have no such promise; on these
+    """Of kind unbiased 93% at the least hold of a nominal 95%, over 900 seeded tables (a standard deviation is
+    0.73%), and so does the value shown plus or minus its error. Those of kind model have no such promise; on these
     tables, whose attributes are nearly independent, they hold too."""
     asked = {"unbiased": ESTIMABLE, "model": NOT_ESTIMABLE}
     rows = {name: weights(SIZES, question)[0] for name, question in asked.items()}
@@ -172,16 +172,17 @@ def test_coverage(kind: str) -> None:
             held[name] += int(one.lows <= truth <= one.highs)
             if name == "unbiased":
                 held["shown"] += int(abs(one.values - truth) <= Z95 * one.standard_errors)
-    assert held["unbiased"] / ROUNDS >= 0.94
-    assert held["shown"] / ROUNDS >= 0.94
+    assert held["unbiased"] / ROUNDS >= 0.93
+    assert held["shown"] / ROUNDS >= 0.93
     assert held["model"] / ROUNDS >= 0.9
 
 
 @pytest.mark.slow
 def test_the_coverage_test_sees_a_variance_30_percent_too_small() -> None:
-    """The unbiased interval is what it was before it was cut to what is possible, as the truth is: no fit is needed."""
+    """The unbiased interval is what it was before it was cut to what is possible, as the truth is: no fit is needed. It
+    holds of 89.9% (1.0%), so that any 900 tables show it with a probability of 99.9%."""
     row, held = weights(SIZES, ESTIMABLE)[0], 0
     for counts, residuals in tables("gaussian", math.sqrt(0.7)):
         linear = residuals.unbiased(ESTIMABLE)
         held += int(abs(linear.values - row @ counts) <= residuals.reaches(ESTIMABLE, linear, 0.95))
-    assert held / ROUNDS < 0.94
+    assert held / ROUNDS < 0.93
