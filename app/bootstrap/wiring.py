@@ -122,6 +122,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         metrics,
         render=problems.document,
         deliver=delivery,
+        soon=delivery.soon,
         queue_limit=settings.queue_limit,
         memory=Memory(
             settings.memory_limit - share, [lambda: private.held, openings.held, opening.held, factorization.held]

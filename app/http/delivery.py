@@ -1,9 +1,10 @@
-"""From the lanes to the event loop: how results come back, and how long they are waited for."""
+"""Between the event loop and the lanes: when work is handed over, and how its results come back."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from app.services.answering.tickets import Ticket
 
@@ -12,7 +13,7 @@ TICK_SECONDS = 0.1
 
 
 class Delivery:
-    """Brings tickets back from the lanes, a group at a time.
+    """Hands tickets to the lanes once an iteration of the event loop, and gets them back a group at a time.
 
     All waits are timed by one clock: a timer for each would cost more than the wait.
     """
@@ -20,6 +21,13 @@ class Delivery:
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._waits: deque[tuple[float, asyncio.Future[None]]] = deque()
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Call ``work`` in the next iteration of the event loop, or at once where no loop runs."""
+        try:
+            asyncio.get_running_loop().call_soon(work)
+        except RuntimeError:
+            work()
 
     async def wait(self, future: asyncio.Future[None], seconds: float) -> None:
         """Wait for a ticket's future.

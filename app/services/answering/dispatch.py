@@ -47,6 +47,7 @@ class Answering:
         *,
         render: Callable[[CuratorError], dict[str, Any]],
         deliver: Callable[[list[Ticket]], None],
+        soon: Callable[[Callable[[], None]], None],
         queue_limit: int,
         memory: Memory,
         turn_seconds: float,
@@ -65,9 +66,11 @@ class Answering:
             self._refills.put,
             {Pause.ASIDE: Aside(), Pause.SOURCE: Aside("source")},
         )
+        self._soon = soon
         self._queue_limit, self._turn_seconds = queue_limit, turn_seconds
         lanes = 1 + HEAVY_LANES
         self._lanes = [Lane(self.context, f"lane-{i}", memory) for i in range(lanes)]
+        self._outboxes: list[list[Ticket]] = [[] for _ in self._lanes]
         self._routes: dict[str, tuple[str, int]] = {}
         self._waiting: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -85,7 +88,8 @@ class Answering:
         """Finish what waits, as far as the time allows; take nothing more. What is under way in the last part of it is
         recorded as far as it has come.
         """
-        for lane in self._lanes:
+        for number, lane in enumerate(self._lanes):
+            self._send(number)
             lane.inbox.put(None)
         now = time.monotonic()
         for deadline in (now + (1 - RECORDING) * seconds, now + seconds):
@@ -171,8 +175,17 @@ class Answering:
             if waiting >= self._queue_limit and ticket.actor:
                 raise QueueFull("too many requests wait for this session's turn: send again a little later")
             self._waiting[ticket.session] = waiting + 1
-        # What the event loop sends in one go comes together: the lane begins when the loop lets go of the interpreter.
-        self._lanes[lane].inbox.put([ticket])
+            outbox = self._outboxes[lane]
+            outbox.append(ticket)
+            first = len(outbox) == 1
+        if first:
+            self._soon(lambda: self._send(lane))
+
+    def _send(self, lane: int) -> None:
+        """Hand a lane all that has come together for it: one wake-up, and one commit, for requests of one moment."""
+        with self._lock:
+            tickets, self._outboxes[lane] = self._outboxes[lane], []
+        self._lanes[lane].inbox.put(tickets)
 
     def _leave(self, tickets: list[Ticket]) -> None:
         """Requests that are done no longer wait."""

@@ -322,6 +322,7 @@ class TestBeforeTheNoise:
             context.meter,
             render=context.render,
             deliver=sent.append,
+            soon=lambda call: call(),
             queue_limit=2,
             memory=Memory(1 << 28),
             turn_seconds=0.0,
