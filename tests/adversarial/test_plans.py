@@ -25,13 +25,14 @@ from app.patience import while_wanted
 from app.privacy.exact import exact_scale
 from app.services.errors import BudgetExhausted
 from app.services.session_opening import Prepared
+from tests.kit.patience import patience
 from tests.kit.servers import Caller, launching
 from tests.kit.world import World, make_world, open_session
 
 ASKED = {"dataset": "d", "mechanism": {"construction": "mw"}, "epsilon": 1.0, "max_queries": 1000}
 #: One such program takes a second or two.
 COSTLY = {**ASKED, "calibration": "exact"}
-#: Whoever waits behind the attack waits for a minute and more.
+#: Seconds of a quiet machine; whoever waits behind the attack waits there for a minute and more.
 PROMPT = 10.0
 
 
@@ -204,9 +205,9 @@ def test_an_analyst_who_asks_for_costly_plans_and_hangs_up(tmp_path: Path) -> No
 
         def others_are_served(epsilon: float) -> None:
             plain = {**ASKED, "dataset": "e", "epsilon": epsilon, "max_updates": 10}
-            assert seconds(lambda: bob.get("/readyz")) < PROMPT
-            assert seconds(lambda: bob.post("/v1/plans", plain).raise_for_status()) < PROMPT
-            assert seconds(lambda: bob.post("/v1/sessions", plain).raise_for_status()) < PROMPT
+            assert seconds(lambda: bob.get("/readyz")) < patience(PROMPT)
+            assert seconds(lambda: bob.post("/v1/plans", plain).raise_for_status()) < patience(PROMPT)
+            assert seconds(lambda: bob.post("/v1/sessions", plain).raise_for_status()) < patience(PROMPT)
 
         attack = Attack(server.port, ann, [{**COSTLY, "max_updates": 1999 - number} for number in range(40)])
         others_are_served(0.1)
@@ -218,7 +219,7 @@ def test_an_analyst_who_asks_for_costly_plans_and_hangs_up(tmp_path: Path) -> No
         others_are_served(0.2)
 
         # The work stops: a thread at it would take a whole processor, or what others leave of one.
-        deadline, idle = time.monotonic() + PROMPT, False
+        deadline, idle = time.monotonic() + patience(PROMPT), False
         while not idle and time.monotonic() < deadline:
             before = processor_seconds(server.pid)
             time.sleep(0.5)
