@@ -29,6 +29,7 @@ from typing import Any
 
 import alembic.command  # noqa: F401 - what a server imports late is imported once
 import psutil
+import pyarrow as pa
 import typer.rich_utils  # noqa: F401
 import uvicorn.lifespan.on
 import uvicorn.loops.auto
@@ -43,6 +44,7 @@ from tests.kit import steps
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the system
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ends with the tests, not before them
+    pa.array([""])  # it loads the rest of its library with the first
     gc.collect()
     gc.freeze()  # collections in a child would write to what it shares with this process, and copy it thereby
     started: dict[int, int] = {}  # a descriptor of each process, which its number does not outlive, with that number
