@@ -241,13 +241,14 @@ class World:
         ledger = ledger_of(self.built.services, dataset)
         return [m for m in ledger["entries"] if m["session"] == id and m["kind"] == kind]
 
-    def audit(self) -> None:
+    def audit(self, audited: Audited | None = None) -> None:
         """Every transcript replays, and the books say what the transcripts say; see :func:`audit_books`."""
         services = self.built.services
         audit_books(
             {d["name"]: ledger_of(services, d["name"]) for d in services.datasets.list("", WHOLE).items},
             sessions_of(services, AUDITOR),
             partial(transcript_of, services),
+            audited,
         )
 
     def stop(self) -> None:
