@@ -32,15 +32,15 @@ def test_memory_grows_with_distinct_questions_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_first_answer_takes_a_hundred_bytes(tmp_path: Path) -> None:
-    """30,000 questions, each another one. Catches what is kept as Python's objects, which take several times that."""
+    """15,000 questions, each another one. Catches what is kept as Python's objects, which take several times that."""
     path = tmp_path / "t.ndjson"
     make_transcript(path, 100, 100)
     least = replayed(path)["peak"]
-    make_transcript(path, 30_000, 30_000)
+    make_transcript(path, 15_000, 15_000)
     found = replayed(path)
     assert found["ok"], found["problem"]
-    assert found["summary"]["queries"] == 30_000
-    assert found["peak"] - least < 30_000 * 150 + (2 << 20)
+    assert found["summary"]["queries"] == 15_000
+    assert found["peak"] - least < 15_000 * 150 + (2 << 20)
 
 
 def test_progress_is_told_up_to_the_end(tmp_path: Path) -> None:
