@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -71,7 +72,7 @@ class Route(APIRoute):
 
 
 class _Request(Request):
-    @property
+    @cached_property
     def query_params(self) -> QueryParams:
         return _Parameters(self.scope["query_string"])
 

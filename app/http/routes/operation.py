@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.http import schemas
-from app.http.dependencies import KEY, AppContext, caller
+from app.http.dependencies import ApiKey, AppContext, context_of
 from app.http.metrics import CONTENT_TYPE_LATEST
 from app.http.openapi import problem_responses
 from app.http.parameters import Route
 from app.http.replies import JsonReply
 from app.services.errors import Unavailable
+from app.services.principals import Principal
 
 router = APIRouter(tags=["operation"], route_class=Route)
 
@@ -32,10 +31,14 @@ def readyz(context: AppContext) -> Response:
     return JsonReply({"status": "ready"})
 
 
-async def _reader(request: Request, context: AppContext, key: Annotated[object, Depends(KEY)]) -> None:
+class _Reader(ApiKey):
     """Who may read the metrics: anybody where they are open."""
-    if not context.limits.metrics_open:
-        (await caller(request, context, key)).require("admin", "auditor")
+
+    async def __call__(self, request: Request) -> None:  # type: ignore[override]
+        if context_of(request).limits.metrics_open:
+            return
+        actor = await super().__call__(request)
+        actor.require("admin", "auditor")
 
 
 @router.get(
@@ -43,7 +46,7 @@ async def _reader(request: Request, context: AppContext, key: Annotated[object, 
     summary="Prometheus metrics",
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}}, **problem_responses(401, 403, 429)},
-    dependencies=[Depends(_reader)],
+    dependencies=[Depends(_Reader())],
 )
 async def metrics(context: AppContext) -> Response:
     return Response(context.metrics.exposition(), headers={"content-type": CONTENT_TYPE_LATEST})
