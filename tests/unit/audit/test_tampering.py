@@ -147,11 +147,12 @@ def test_some_field_of_every_record(
 
 
 def test_every_field_of_every_record(auditor: Auditor, honest: list[bytes]) -> None:
-    """The same of all, of long transcripts of every second or third; and a replay alone does not do: times at least can
-    be changed.
+    """The same of all, of long transcripts of every second or third and all of the trailer; and a replay alone does not
+    do: times at least can be changed.
     """
     found, documents, fooled = all_places(honest), documents_of(honest), False
-    for at, path in found[:: 1 + len(found) // MOST_PLACES]:
+    some = found[:: 1 + len(found) // MOST_PLACES]
+    for at, path in dict.fromkeys([*some, *((at, path) for at, path in found if at == len(documents) - 1)]):
         for drop in (False, True):
             plain, sealed = tampered(honest, at, path, drop=drop)
             where = at, documents[at]["record"], path, drop
