@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.kit.service import JSON, Noise, Service, ask, open_session, people, refused, register, serving, unique
+from tests.kit.noise import Noise
+from tests.kit.service import JSON, Service, ask, open_session, people, refused, register, serving, unique
 
 #: The largest capacity there is.
 CAPACITY = 2**40

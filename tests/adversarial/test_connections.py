@@ -17,8 +17,9 @@ import httpx
 import pytest
 
 from app.services.principals import Principal
+from tests.kit.noise import Noise
 from tests.kit.patience import patience
-from tests.kit.service import Noise, RawReply, Service, head, read_reply, refused, serving, unique
+from tests.kit.service import RawReply, Service, head, read_reply, refused, serving, unique
 
 LIMIT = 64
 OTHER = "127.0.0.2"

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from app.settings import Settings
 from app.verifying.transcript import replay_file
 from curator_client.proofs.nesting import MOST_DEPTH, deeper, parse_bounded
-from tests.kit.service import Noise, Service, open_session, people, refused, serving
+from tests.kit.noise import Noise
+from tests.kit.service import Service, open_session, people, refused, serving
 
 DEEPEST = 128
 

@@ -36,6 +36,7 @@ from app.storage.log_store import SqlLog
 from app.storage.vault import Vault, VaultEntry
 from tests.adversarial.plain import NoReading, length_of, mass_of
 from tests.foreign import FOREIGN
+from tests.kit.noise import Noise
 from tests.kit.patience import patience
 from tests.kit.service import (
     ARROW,
@@ -43,7 +44,6 @@ from tests.kit.service import (
     NPY,
     PROBLEM,
     STATUS,
-    Noise,
     Service,
     arrow,
     head,

@@ -31,8 +31,9 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import parse_spec
 from app.storage import readers
 from tests.adversarial import hostile_files as hostile
+from tests.kit.noise import Noise
 from tests.kit.patience import patience
-from tests.kit.service import JSON, Noise, Service, refused, serving, unique
+from tests.kit.service import JSON, Service, refused, serving, unique
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 WORDS: JSON = {"kind": "table", "attributes": [{"name": "a", "values": ["x", "y"]}], "outside": "drop"}

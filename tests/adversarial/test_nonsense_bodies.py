@@ -24,10 +24,10 @@ from app.cli.errors import Refusal
 from app.cli.inputs import parse_object
 from app.declarations.errors import InvalidRequest
 from app.http import json_bodies
+from tests.kit.noise import Noise
 from tests.kit.service import (
     ARROW,
     PEOPLE,
-    Noise,
     RawReply,
     Service,
     arrow,

@@ -25,7 +25,8 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import parse_spec
 from app.storage.private_data import DenseData
 from app.storage.readers import read_private
-from tests.kit.service import JSON, Noise, Service, people, refused, register, serving, unique
+from tests.kit.noise import Noise
+from tests.kit.service import JSON, Service, people, refused, register, serving, unique
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 SECRET = "zebra-quux"

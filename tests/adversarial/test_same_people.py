@@ -22,8 +22,9 @@ import structlog
 from app.declarations.spec import parse_spec
 from app.storage.private_store import VaultResealer, VaultStore
 from app.storage.vault import Vault
+from tests.kit.noise import Noise
 from tests.kit.servers import run
-from tests.kit.service import JSON, PEOPLE, Noise, Service, npy, register, serving, unique
+from tests.kit.service import JSON, PEOPLE, Service, npy, register, serving, unique
 
 _events: list[MutableMapping[str, Any]] = []
 

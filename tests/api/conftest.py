@@ -9,7 +9,8 @@ import pytest
 import structlog
 
 from app.bootstrap.noise import SystemNoise
-from tests.kit.service import Noise, Service, serving
+from tests.kit.noise import Noise
+from tests.kit.service import Service, serving
 
 _events: list[MutableMapping[str, Any]] = []
 

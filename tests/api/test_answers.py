@@ -14,13 +14,13 @@ import pytest
 from app.audit.replay import replay
 from tests.api.test_sessions import read_chain
 from tests.kit.forger import resealed
+from tests.kit.noise import Noise
 from tests.kit.service import (
     ARROW,
     COUNTS,
     JSON,
     NPY,
     PEOPLE,
-    Noise,
     Service,
     arrow,
     ask,

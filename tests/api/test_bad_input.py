@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.kit.noise import Noise
 from tests.kit.service import (
     ARROW,
     JSON,
     NPY,
-    Noise,
     RawReply,
     Service,
     arrow,

@@ -8,19 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.kit.service import (
-    COUNTS,
-    JSON,
-    Noise,
-    Service,
-    ask,
-    open_session,
-    people,
-    refused,
-    session_words,
-    unique,
-    where,
-)
+from tests.kit.noise import Noise
+from tests.kit.service import COUNTS, JSON, Service, ask, open_session, people, refused, session_words, unique, where
 
 FEMALE, OLD = where(sex={"equals": "female"}), where(age={"between": [60, 80]})
 

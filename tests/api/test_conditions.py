@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from app.verifying.transcript import replay_file
-from tests.kit.service import JSON, Noise, Service, ask, npy, open_session, register, unique
+from tests.kit.noise import Noise
+from tests.kit.service import JSON, Service, ask, npy, open_session, register, unique
 
 SPEC = {
     "kind": "table",

@@ -17,7 +17,8 @@ from app.bootstrap.noise import SystemNoise
 from app.verifying.transcript import replay_file
 from tests.api.test_evidence import SIZES, marginal, opened, predicate, registered, transcript
 from tests.kit.forger import documents_of, resealed
-from tests.kit.service import JSON, Noise, Service, ask, refused, serving
+from tests.kit.noise import Noise
+from tests.kit.service import JSON, Service, ask, refused, serving
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.storage.readers import tables
+from tests.kit.noise import Noise
 from tests.kit.service import (
     COUNTS,
     JSON,
     PEOPLE,
-    Noise,
     Service,
     ask,
     npy,

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from app.verifying.transcript import replay_file
-from tests.kit.service import JSON, Noise, Service, ask, npy, open_session, refused, register, unique
+from tests.kit.noise import Noise
+from tests.kit.service import JSON, Service, ask, npy, open_session, refused, register, unique
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-9}
 TABLE = {"kind": "table", "attributes": [{"name": "a", "size": 3}, {"name": "b", "size": 2}], "records_public": True}

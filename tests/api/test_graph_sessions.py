@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -21,7 +21,8 @@ from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
 from app.privacy.ledger import Amounts
 from app.verifying.transcript import replay_file
 from curator_client.proofs import records
-from tests.kit.service import ARROW, JSON, Noise, Service, ask, npy, refused, register, serving, unique
+from tests.kit.noise import Noise, Seeded, Source
+from tests.kit.service import ARROW, JSON, Service, ask, npy, refused, register, serving, unique
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +110,7 @@ class Coins(Noise):
     is near to the truth."""
 
     def flips(self, probability: Any) -> Any:
-        return _Law(lambda n: np.random.default_rng(n).random(n) < float(probability), np.uint8)
+        return Source(lambda n: (np.random.default_rng(n).random(n) < float(probability)).astype(np.uint8))
 
 
 @pytest.fixture(scope="module")
@@ -119,36 +120,10 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-class Seeded(Noise):
-    """Noise of the laws that are asked for, from a seed that a test sets: how many intervals hold hangs on what was
-    drawn, as questions share their noise."""
-
-    rng = np.random.default_rng(0)
-
-    def laplace(self, scale: Any, ahead: int = 0) -> Any:
-        return _Law(lambda n: self.rng.laplace(0, float(scale), n), np.int64)
-
-    def gaussian(self, scale: Any, ahead: int = 0) -> Any:
-        return _Law(lambda n: self.rng.normal(0, float(scale), n), np.int64)
-
-    def flips(self, probability: Any) -> Any:
-        return _Law(lambda n: self.rng.random(n) < float(probability), np.uint8)
-
-
-@dataclass
-class _Law:
-    draw: Callable[[int], Any]
-    kind: Any
-    low: bool = False
-
-    def take(self, n: int) -> Any:
-        return np.rint(self.draw(n)).astype(self.kind)
-
-
 @pytest.fixture(scope="module")
 def seeded() -> Seeded:
     """The noise of :func:`noisy`."""
-    return Seeded()
+    return Seeded(np.random.default_rng(0))
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +268,7 @@ def test_with_noise(noisy: Service, seeded: Seeded, kind: str, mode: str, tmp_pa
         np.random.default_rng(3),
     )
     words = MODES[mode][0] | ({"max_queries": 30} if mode == "degrees" else {})
-    seeded.rng = np.random.default_rng(5)
+    seeded.random = np.random.default_rng(5)
     session, answers, held, errors = opened(analyst, name, **words), [], [], []
     for _ in range(25):
         query = case.cut(rng)

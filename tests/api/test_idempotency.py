@@ -17,11 +17,11 @@ import httpx
 import numpy as np
 import pytest
 
+from tests.kit.noise import Noise
 from tests.kit.patience import patience
 from tests.kit.service import (
     NPY,
     Gate,
-    Noise,
     Service,
     npy,
     open_session,

@@ -21,7 +21,8 @@ import pytest
 
 from app.audit.replay import Verdict
 from app.verifying.transcript import replay_file
-from tests.kit.service import ARROW, NPY, PARQUET, Noise, Service, ask, npy, open_session, refused, register, unique
+from tests.kit.noise import Noise
+from tests.kit.service import ARROW, NPY, PARQUET, Service, ask, npy, open_session, refused, register, unique
 
 Words = dict[str, Any]
 BUDGET = {"epsilon": 1.0, "delta": 1e-9}

@@ -27,13 +27,13 @@ from app.http import dense_bodies, json_bodies
 from app.http.authentication import GUESSES
 from app.services import principals
 from app.services.errors import Unauthenticated
+from tests.kit.noise import Noise
 from tests.kit.patience import patience
 from tests.kit.service import (
     ARROW,
     JSON,
     PEOPLE,
     Gate,
-    Noise,
     Service,
     arrow,
     ask,

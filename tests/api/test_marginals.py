@@ -14,7 +14,8 @@ import pytest
 
 from app.services.answering import group
 from app.verifying.transcript import replay_file
-from tests.kit.service import JSON, Noise, Service, ask, npy, open_session, refused, register, unique
+from tests.kit.noise import Noise
+from tests.kit.service import JSON, Service, ask, npy, open_session, refused, register, unique
 
 ARROW = "application/vnd.apache.arrow.stream"
 SPEC = {

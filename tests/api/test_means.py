@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.client import Curator, cut, rank_one, unverified
-from tests.kit.service import NPY, Noise, Service, register, unique
+from tests.kit.noise import Noise
+from tests.kit.service import NPY, Service, register, unique
 
 ROWS, COLUMNS = 300, 120
 RATINGS = np.random.default_rng(3).integers(0, 11, (ROWS, COLUMNS)) / 2

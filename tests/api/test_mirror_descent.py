@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from app.verifying.transcript import replay_file
-from tests.kit.service import NPY, Noise, Service, ask, open_session, people, refused, register, unique, where
+from tests.kit.noise import Noise
+from tests.kit.service import NPY, Service, ask, open_session, people, refused, register, unique, where
 
 Words = dict[str, Any]
 BUDGET = {"epsilon": 20.0, "delta": 1e-6}

@@ -25,20 +25,8 @@ from schemathesis.checks import CHECKS, load_all_checks
 from app.http.openapi import declaration_schemas
 from curator_client.proofs.notes import Witness
 from tests.api.test_principals import ROUTES
-from tests.kit.service import (
-    ARROW,
-    JSON,
-    NPY,
-    Noise,
-    Service,
-    arrow,
-    npy,
-    open_session,
-    people,
-    register,
-    serving,
-    unique,
-)
+from tests.kit.noise import Noise
+from tests.kit.service import ARROW, JSON, NPY, Service, arrow, npy, open_session, people, register, serving, unique
 
 load_all_checks()
 CONFORMANCE = CHECKS.get_by_names(

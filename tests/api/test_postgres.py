@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.api.test_sessions import read_chain
+from tests.kit.noise import Noise
 from tests.kit.service import (
     COUNTS,
     PEOPLE,
     Gate,
-    Noise,
     Service,
     ask,
     npy,

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.client import Curator, Problem, ReleaseState
+from tests.kit.noise import Noise
 from tests.kit.servers import run
-from tests.kit.service import Gate, Noise, Service, people
+from tests.kit.service import Gate, Service, people
 
 pytestmark = pytest.mark.slow
 

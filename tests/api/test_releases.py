@@ -20,13 +20,13 @@ import pytest
 from app.audit.replay import replay
 from app.http import streams
 from app.http.routes import releases as routes
+from tests.kit.noise import Noise
 from tests.kit.patience import patience
 from tests.kit.service import (
     ARROW,
     JSON,
     PARQUET,
     Gate,
-    Noise,
     Service,
     open_session,
     people,

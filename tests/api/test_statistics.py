@@ -14,7 +14,8 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.verifying.transcript import replay_file
-from tests.kit.service import JSON, Noise, Service, ask, refused, register, serving, unique
+from tests.kit.noise import Noise
+from tests.kit.service import JSON, Service, ask, refused, register, serving, unique
 
 RECORDS = 3000
 MONTHS = ["2020-01", "2020-02", "2020-03", "2020-04"]

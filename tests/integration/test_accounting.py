@@ -13,25 +13,13 @@ import pytest
 
 from app.curator.errors import PlanInfeasible
 from app.services.errors import BudgetExhausted
+from tests.kit.noise import Noise
 from tests.kit.world import ADMIN, HIT, World, ledger_of, make_world, public, query
-from tests.told_noise import Noise
-
-
-class _Count:
-    def take(self) -> int:
-        return 1
-
-
-class RacingNoise(Noise):
-    """Every race has one comparison."""
-
-    def poisson(self, _mean: Any, _cut: int) -> _Count:
-        return _Count()
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path, noise=RacingNoise())
+    made = make_world(tmp_path, noise=Noise())
     yield made
     made.stop()
 
@@ -150,7 +138,7 @@ class TestRaces:
         world.register("d")
         world.open(world.analyst("ann"), "d", release="race", epsilon=0.1)
         world.stop()
-        again = make_world(tmp_path, noise=RacingNoise())
+        again = make_world(tmp_path, noise=Noise())
         try:
             assert public(again, "d").race_sessions == 1
         finally:

@@ -15,8 +15,9 @@ import pytest
 
 from app.bootstrap import reader_process
 from app.declarations.spec import parse_spec
+from tests.kit.noise import Noise
 from tests.kit.patience import patience
-from tests.kit.service import Noise, Service, serving
+from tests.kit.service import Service, serving
 
 #: A row of a way: its number or letter, the file, the function.
 _ROW = re.compile(r"^\| (\w+) \| `([\w/.]+)` \| `([\w.]+)` \|", re.MULTILINE)

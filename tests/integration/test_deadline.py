@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from app.http.deadline import Deadline
-from tests.kit.service import Gate, Noise, Service, open_session, people, refused, serving, where
+from tests.kit.noise import Noise
+from tests.kit.service import Gate, Service, open_session, people, refused, serving, where
 
 MILLISECONDS = 150
 SECONDS = MILLISECONDS / 1000

@@ -12,14 +12,13 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import uvicorn
 
@@ -57,52 +56,6 @@ STATUS = {
     "too-many-requests": 429,
     "unavailable": 503,
 }
-
-
-# ---------------------------------------------------------------------------------------------- noise
-
-
-@dataclass
-class Noise:
-    """A noise port whose values a test chooses: ``draw(scale)`` gives one value in grid units."""
-
-    draw: Callable[[float], int] = field(default=lambda _scale: 0)
-
-    def laplace(self, scale: Any, ahead: int = 1024) -> _Source:
-        return _Source(self, float(scale))
-
-    def gaussian(self, scale: Any, ahead: int = 1024) -> _Source:
-        return _Source(self, float(scale))
-
-    def choose(self, scores: Any, scale: Any) -> int:
-        """The greatest score."""
-        return int(np.argmax(scores))
-
-    def flips(self, probability: Any) -> _Flips:
-        return _Flips(self, float(probability))
-
-
-@dataclass
-class _Source:
-    port: Noise
-    scale: float
-    low: bool = False
-
-    def take(self, n: int) -> npt.NDArray[np.int64]:
-        return np.array([self.port.draw(self.scale) for _ in range(n)], dtype=np.int64)
-
-    def refill(self) -> bool:
-        return False
-
-
-@dataclass
-class _Flips:
-    port: Noise
-    probability: float
-
-    def take(self, n: int) -> npt.NDArray[np.uint8]:
-        """A bit is turned over where the value that a test chooses is not zero."""
-        return np.array([self.port.draw(self.probability) != 0 for _ in range(n)], dtype=np.uint8)
 
 
 class Gate:

@@ -36,8 +36,8 @@ from app.settings import Settings
 from app.storage.readers import Readers
 from app.storage.store import SqlStore, SqlTransaction
 from tests.kit.databases import place_migrated
+from tests.kit.noise import Noise
 from tests.kit.patience import patience
-from tests.told_noise import Noise
 
 #: More than any list here holds.
 WHOLE = 10**6

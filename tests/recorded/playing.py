@@ -20,40 +20,12 @@ from app.bootstrap import wiring
 from app.releases.finishing import finish
 from app.services import dummy_datasets, registration, session_opening
 from app.storage import readers
+from tests.kit.noise import Seeded
 from tests.kit.world import ADMIN_KEY, ENTRIES, eventually, make_world, served
 from tests.recorded import scenes
 
 #: All that happens is at this time.
 NOW = "2026-01-01T00:00:00Z"
-
-
-class Drawn:
-    """Noise from one seeded generator, in the order in which it is asked for. A race compares once."""
-
-    def __init__(self) -> None:
-        self._random = np.random.default_rng(2026)
-
-    def laplace(self, scale: Any, ahead: int = 1024) -> Any:
-        return self._source(lambda n: self._random.laplace(size=n), scale)
-
-    def gaussian(self, scale: Any, ahead: int = 1024) -> Any:
-        return self._source(lambda n: self._random.normal(size=n), scale)
-
-    def flips(self, probability: Any) -> Any:
-        return SimpleNamespace(take=lambda n: (self._random.random(n) < float(probability)).astype(np.uint8))
-
-    def poisson(self, mean: Any, cut: int) -> Any:
-        return SimpleNamespace(take=lambda: 1)
-
-    def choose(self, scores: Any, scale: Any) -> int:
-        return int(np.argmax(scores))
-
-    @staticmethod
-    def _source(draw: Any, scale: Any) -> Any:
-        def take(n: int) -> Any:
-            return np.rint(draw(n) * float(scale)).astype(np.int64)
-
-        return SimpleNamespace(take=take, low=False, refill=lambda: False)
 
 
 class _Names:
@@ -167,7 +139,7 @@ class Play:
 def play(folder: Path) -> dict[str, bytes]:
     """All scenes on a service of their own; what it said, by the names of files."""
     with _told():
-        world = make_world(folder, noise=Drawn(), readers=readers)
+        world = make_world(folder, noise=Seeded(np.random.default_rng(2026)), readers=readers)
         try:
             headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
             with served(world) as port:

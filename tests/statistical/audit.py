@@ -20,7 +20,7 @@ ALARM = 1e-6
 """Greatest probability of a wrong alarm of one test."""
 
 
-class Noise:
+class Kept:
     """Noise from a block, kept so that several tests can start at its beginning.
 
     Both worlds and all tests see the same values. That is sound: each interval is about one binomial count alone, and
@@ -39,12 +39,12 @@ class Noise:
             yield from self._values[position : (position := len(self._values))]
 
 
-_pools: dict[Fraction, Noise] = {}
+_pools: dict[Fraction, Kept] = {}
 
 
-def noise(scale: Fraction) -> Noise:
+def noise(scale: Fraction) -> Kept:
     """The noise of this scale in grid units that all tests share."""
-    return _pools.setdefault(scale, Noise(scale))
+    return _pools.setdefault(scale, Kept(scale))
 
 
 def proven_delta(epsilon: float, events: Iterable[tuple[int, int]], first: int, second: int) -> float:

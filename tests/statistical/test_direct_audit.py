@@ -19,6 +19,7 @@ from scipy import stats
 
 from app.bootstrap.noise import SystemNoise
 from app.privacy.noise import NoiseBlock
+from tests.kit.noise import Scaled
 from tests.kit.world import SHAPE, World, distinct_queries, make_world
 
 pytestmark = pytest.mark.statistical
@@ -29,37 +30,24 @@ ALARM = 1e-7
 COUNTS = np.random.default_rng(1).integers(0, 10_000, SHAPE)
 
 
-class Scaled(SystemNoise):
-    """A planted fault: noise of another scale than the one asked for."""
-
-    def __init__(self, factor: Fraction) -> None:
-        self._factor = factor
-
-    def laplace(self, scale: Any, ahead: int = 1024) -> NoiseBlock:
-        return super().laplace(Fraction(scale) * self._factor)
-
-    def gaussian(self, scale: Any, ahead: int = 1024) -> NoiseBlock:
-        return super().gaussian(Fraction(scale) * self._factor)
-
-
 class Swapped(SystemNoise):
     """A planted fault: Laplace noise of the same deviation in the place of Gaussian noise, and the other way round."""
 
     def laplace(self, scale: Any, ahead: int = 1024) -> NoiseBlock:
-        return super().gaussian(Fraction(scale) * Fraction(2**0.5))
+        return super().gaussian(Fraction(scale) * Fraction(2**0.5), ahead)
 
     def gaussian(self, scale: Any, ahead: int = 1024) -> NoiseBlock:
-        return super().laplace(Fraction(scale) / Fraction(2**0.5))
+        return super().laplace(Fraction(scale) / Fraction(2**0.5), ahead)
 
 
 class Reused(SystemNoise):
     """A planted fault: each value is handed out twice."""
 
     def laplace(self, scale: Any, ahead: int = 1024) -> Any:
-        return _Twice(super().laplace(scale))
+        return _Twice(super().laplace(scale, ahead))
 
     def gaussian(self, scale: Any, ahead: int = 1024) -> Any:
-        return _Twice(super().gaussian(scale))
+        return _Twice(super().gaussian(scale, ahead))
 
 
 class _Twice:

@@ -21,8 +21,9 @@ from app.measurements.pieces import counts_of
 from app.measurements.pricing import Adjacency
 from app.measurements.record import Purchase
 from app.measurements.strategies.tables import TableStrategy
+from tests.kit.noise import Scaled
 from tests.kit.world import AUDITOR, World, make_world
-from tests.statistical.test_direct_audit import Scaled, alarms
+from tests.statistical.test_direct_audit import alarms
 
 pytestmark = pytest.mark.statistical
 

@@ -15,7 +15,8 @@ The planted faults make that fail. Wrong alarms have a probability below 1e-6 a 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -31,10 +32,11 @@ from app.measurements.strategies.degrees import Degrees
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
 from app.privacy.ledger import Amounts
 from app.spaces.queries.degrees import CompiledDegrees
-from tests.kit.service import npy
+from tests.kit.noise import Scaled
+from tests.kit.service import npy, unique
 from tests.kit.world import AUDITOR, World, make_world, open_session
 from tests.statistical.audit import proven_delta
-from tests.statistical.test_direct_audit import Scaled, alarms
+from tests.statistical.test_direct_audit import alarms
 
 pytestmark = pytest.mark.statistical
 
@@ -55,34 +57,41 @@ def released(world: World, name: str) -> list[tuple[dict[str, Any], Any]]:
     return [(item, shown.get(AUDITOR, name, item["id"]).release) for item in items]
 
 
-def told(folder: Path, noise: SystemNoise, spec: dict[str, Any], file: str, data: bytes, question: Any) -> np.ndarray:
-    """What is released for a question on which all of epsilon is spent."""
+@contextmanager
+def audited(folder: Path, noise: SystemNoise) -> Iterator[World]:
+    """One service for all sessions of a case; their books are held against each other in the end."""
     world: World = make_world(folder, noise=noise)
     try:
-        world.register_file({**spec, "budget": BUDGET, "name": "g"}, file, data)
-        ann = world.analyst("ann")
-        words = {"mechanism": {"construction": "evidence"}, "epsilon": EPSILON, "max_queries": 1, "max_updates": None}
-        id = world.open(ann, "g", **words)
-        assert world.built.services.sessions.get(ann, id)["plan"]["mode"] == "laplace"
-        answer = world.ask(ann, id, question)
-        assert answer["source"] == "measurement"
-        assert 0.99 * EPSILON < answer["charged_epsilon"] <= EPSILON
+        yield world
         world.audit()
-        ((_, release),) = released(world, "g")
-        assert isinstance(release.strategy, Asked)
-        assert release.noise.kind == "laplace"
-        return np.asarray(release.values)
     finally:
         world.stop()
 
 
+def told(world: World, spec: dict[str, Any], file: str, data: bytes, question: Any) -> np.ndarray:
+    """What is released for a question on which all of epsilon is spent, of a data set of its own."""
+    name = unique("g")
+    world.register_file({**spec, "budget": BUDGET, "name": name}, file, data)
+    ann = world.analyst("ann")
+    words = {"mechanism": {"construction": "evidence"}, "epsilon": EPSILON, "max_queries": 1, "max_updates": None}
+    id = world.open(ann, name, **words)
+    assert world.built.services.sessions.get(ann, id)["plan"]["mode"] == "laplace"
+    answer = world.ask(ann, id, question)
+    assert answer["source"] == "measurement"
+    assert 0.99 * EPSILON < answer["charged_epsilon"] <= EPSILON
+    ((_, release),) = released(world, name)
+    assert isinstance(release.strategy, Asked)
+    assert release.noise.kind == "laplace"
+    return np.asarray(release.values)
+
+
 def delta_of_blocks(folder: Path, noise: SystemNoise) -> float:
     """By pairs that are joined, or joined to others."""
-    worlds = []
-    for other in (1, 3):
-        edges = "".join(f"{2 * k} {(2 * k + other) % (2 * PAIRS)}\n" for k in range(PAIRS))
-        spec = {"kind": "graph", "nodes": 2 * PAIRS}
-        worlds.append(told(folder / str(other), noise, spec, "g.txt", edges.encode(), BLOCKS))
+    worlds, spec = [], {"kind": "graph", "nodes": 2 * PAIRS}
+    with audited(folder, noise) as world:
+        for other in (1, 3):
+            edges = "".join(f"{2 * k} {(2 * k + other) % (2 * PAIRS)}\n" for k in range(PAIRS))
+            worlds.append(told(world, spec, "g.txt", edges.encode(), BLOCKS))
     thresholds = np.arange(-1, 4.5, 0.5)
     events = [(int((worlds[0] >= t).sum()), int((worlds[1] >= t).sum())) for t in thresholds]
     return proven_delta(EPSILON, events, PAIRS, PAIRS)
@@ -91,13 +100,12 @@ def delta_of_blocks(folder: Path, noise: SystemNoise) -> float:
 def delta_of_degrees(folder: Path, noise: SystemNoise) -> float:
     """By nodes on the left of which the k-th has 2k neighbours, or one more: so that it is the only one in its bin, or
     in the next."""
-    worlds = []
-    for more in (1, 0):
-        cells = (np.arange(2 * NODES) < 2 * np.arange(NODES)[:, None] + more).astype(np.uint8)
-        spec, data = {"kind": "bipartite", "left": NODES, "right": 2 * NODES}, npy(cells)
-        each = [told(folder / f"{more}-{k}", noise, spec, "g.npy", data, DEGREES) for k in range(TIMES)]
-        values = np.concatenate(each)
-        worlds.append((values[0::2], values[1::2]))
+    worlds, spec = [], {"kind": "bipartite", "left": NODES, "right": 2 * NODES}
+    with audited(folder, noise) as world:
+        for more in (1, 0):
+            data = npy((np.arange(2 * NODES) < 2 * np.arange(NODES)[:, None] + more).astype(np.uint8))
+            values = np.concatenate([told(world, spec, "g.npy", data, DEGREES) for _ in range(TIMES)])
+            worlds.append((values[0::2], values[1::2]))
     events = []
     for t in (0.0, 0.5, 1.0):
         counts = [int(((values[1] >= 1 - t) & (values[0] <= t)).sum()) for values in worlds]

@@ -31,8 +31,9 @@ from app.measurements.strategies.tables import TableStrategy
 from app.spaces.factory import space_of
 from app.spaces.queries.registry import parse_query
 from app.spaces.questions import Nested
+from tests.kit.noise import Scaled
 from tests.kit.world import World, make_world, transcript_of
-from tests.statistical.test_direct_audit import Scaled, alarms
+from tests.statistical.test_direct_audit import alarms
 
 pytestmark = pytest.mark.statistical
 

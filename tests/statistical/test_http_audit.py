@@ -13,10 +13,9 @@ that; finer faults are for the audits of the rounds themselves. Wrong alarms hav
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -27,33 +26,29 @@ import structlog
 
 from app.bootstrap.noise import SystemNoise
 from app.privacy.exact import delta_of
-from app.privacy.noise import NoiseBlock
+from tests.kit.noise import Exchanged, Scaled, Source
 from tests.kit.service import open_session, register, serving
 from tests.statistical.audit import proven_delta
 
 pytestmark = pytest.mark.statistical
 
-UPDATES = 20
-QUERIES = 80
-EPSILON = 0.5
+UPDATES = 4
+TELLING = 13
+"""Misses before the last update from which on a session speaks for the second graph: the event, chosen beforehand."""
+QUERIES = TELLING + UPDATES - 1
+"""Enough to see it: where the last update is not among so many, there were as many misses or more."""
+EPSILON = 0.25
+FEW = 64
+"""Values of noise drawn ahead in a session, which takes two for each query at most."""
 PADDING = 200
 """Nodes without an edge in each cut: a hit moves the hypothesis of node 0 by so much less."""
-TELLING = 32
-"""Misses from which on a session speaks for the second graph: the event that is counted, chosen beforehand."""
 SESSION = {
     "mechanism": {"construction": "fk"},
-    "epsilon": 1.9,
+    "epsilon": 2.16,
     "max_queries": QUERIES,
     "max_updates": UPDATES,
     "beta": 0.9,
 }
-
-
-class LittleNoise(SystemNoise):
-    """A planted fault: a third of the noise that plans state."""
-
-    def laplace(self, scale: Any, ahead: int = 1024) -> NoiseBlock:
-        return super().laplace(Fraction(scale) / 3)
 
 
 class SameNoise(SystemNoise):
@@ -64,22 +59,9 @@ class SameNoise(SystemNoise):
 
     def laplace(self, scale: Any, ahead: int = 1024) -> Any:
         if self._values is None:
-            self._values = super().laplace(scale).take(4096)
-        return _From(self._values)
-
-
-class _From:
-    low = False
-
-    def __init__(self, values: Any) -> None:
-        self._values, self._next = values, 0
-
-    def take(self, n: int) -> Any:
-        self._next += n
-        return self._values[self._next - n : self._next].copy()
-
-    def refill(self) -> bool:
-        return False
+            self._values = super().laplace(scale).take(FEW)
+        rest = iter(self._values.tolist())
+        return Source(lambda n: np.array([next(rest) for _ in range(n)]))
 
 
 @pytest.fixture(autouse=True)
@@ -93,25 +75,36 @@ def _drop(*_: Any) -> str:
     raise structlog.DropEvent
 
 
-@contextlib.contextmanager
-def worlds(folder: Path, noise: Any = None) -> Iterator[tuple[httpx.Client, list[bytes], float]]:
-    """An analyst's client, the cuts as JSON, and the noise of a session in counts. `first` and `second` are there."""
-    with serving(folder, noise=noise, log_level="error") as service:
+@dataclass(frozen=True)
+class Worlds:
+    """A service with the data sets `first` and `second`, an analyst's client, the cuts as JSON, and the noise of a
+    session in counts."""
+
+    noise: Exchanged
+    client: httpx.Client
+    cuts: list[bytes]
+    scale: float
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worlds]:
+    """One service for all cases: what they plant is in the noise of the sessions that they open."""
+    noise = Exchanged()
+    with serving(tmp_path_factory.mktemp("worlds"), noise=noise, log_level="error") as service:
         analyst = service.principal("analyst")
-        sizes = sizes_of_cuts(service.admin)
-        nodes = 1 + QUERIES * (max(sizes) + PADDING)
-        cuts, edges, node = [], [], 1
-        for size in sizes:
-            edges += list(range(node, node + size))
-            cuts.append({"type": "cut", "left": [0, *range(node, node + size + PADDING)], "right": "all"})
-            node += size + PADDING
+        size = size_of_cuts(service.admin)
+        width = size + PADDING
+        nodes = 1 + QUERIES * width
+        starts = range(1, nodes, width)
+        edges = [node for start in starts for node in range(start, start + size)]
+        cuts = [{"type": "cut", "left": [0, *range(start, start + width)], "right": "all"} for start in starts]
         for name, extra in (("first", [0]), ("second", [])):
             spec = {"kind": "bipartite", "name": name, "left": nodes, "right": 1, "budget": budget()}
             lines = "\n".join(f"{edge},0" for edge in extra + edges)
             assert register(service.admin, spec, lines.encode(), "edges.csv").status_code == 201
         scale = plan(analyst, "first")["noise_scale"]
         assert scale == plan(analyst, "second")["noise_scale"]
-        yield analyst, [orjson.dumps(cut) for cut in cuts], scale
+        yield Worlds(noise, analyst, [orjson.dumps(cut) for cut in cuts], scale)
 
 
 def budget() -> dict[str, float]:
@@ -124,15 +117,16 @@ def plan(client: httpx.Client, dataset: str) -> dict[str, Any]:
     return dict(reply.json())
 
 
-def sizes_of_cuts(admin: httpx.Client) -> list[int]:
-    """Edges across each cut beside the secret one: the threshold, and what earlier hits will have taught of node 0."""
+def size_of_cuts(admin: httpx.Client) -> int:
+    """Edges across each cut beside the secret one, with which it stands on the threshold. That is nearly a whole number
+    here: were it none, noise would decide elsewhere than at 0 and 1. Earlier hits move it by a seventh at most."""
     probe = {"kind": "bipartite", "name": "probe", "left": 2, "right": 1, "budget": budget()}
     assert register(admin, probe, b"0,0", "edges.csv").status_code == 201
     made = plan(admin, "probe")
-    threshold, progress = made["threshold"], made["progress"]
-    # Two queries in five hit, about, and each moves node 0 by its excess over the noise bound spread over the cut.
-    drift = (progress + made["noise_scale"]) / (PADDING + threshold) * 2 / 5
-    return [round(threshold - 1 + drift * asked) for asked in range(QUERIES)]
+    threshold: float = made["threshold"]
+    assert abs(threshold - round(threshold)) < 0.05
+    assert (UPDATES - 1) * made["progress"] / (PADDING + threshold) < 1 / 7
+    return round(threshold) - 1
 
 
 def misses(client: httpx.Client, dataset: str, cuts: list[bytes], sessions: int) -> np.ndarray:
@@ -151,9 +145,11 @@ def misses(client: httpx.Client, dataset: str, cuts: list[bytes], sessions: int)
     return np.array(found)
 
 
-def audit(client: httpx.Client, cuts: list[bytes], sessions: int) -> float:
+def audit(worlds: Worlds, sessions: int) -> float:
     """Delta found at EPSILON."""
-    first, second = (int((misses(client, name, cuts, sessions) >= TELLING).sum()) for name in ("first", "second"))
+    first, second = (
+        int((misses(worlds.client, name, worlds.cuts, sessions) >= TELLING).sum()) for name in ("first", "second")
+    )
     return proven_delta(EPSILON, [(first, second)], sessions, sessions)
 
 
@@ -161,32 +157,34 @@ def promised(scale: float, updates: int) -> float:
     return delta_of(1 / Fraction(scale), updates, Fraction(EPSILON))
 
 
-def test_the_service_keeps_its_promise(tmp_path: Path) -> None:
+def test_the_service_keeps_its_promise(worlds: Worlds) -> None:
     """Everything between the bytes of a request and those of its answer: catches a scale in the wrong unit, a
     threshold test or a cached answer that tells more than it should, as far as so few sessions can.
     """
-    with worlds(tmp_path) as (client, cuts, scale):
-        assert audit(client, cuts, 60) <= promised(scale, UPDATES)
-        assert twins(client, cuts) <= promised(scale, 2)
+    with worlds.noise.planted(Scaled(Fraction(1), FEW)):
+        assert audit(worlds, 40) <= promised(worlds.scale, UPDATES)
+        assert twins(worlds) <= promised(worlds.scale, 2)
 
 
-def test_a_third_of_the_noise_is_found(tmp_path: Path) -> None:
-    with worlds(tmp_path, LittleNoise()) as (client, cuts, scale):
-        assert audit(client, cuts, 330) > promised(scale, UPDATES)
+def test_a_third_of_the_noise_is_found(worlds: Worlds) -> None:
+    """It is missed with a probability below 1e-4."""
+    with worlds.noise.planted(Scaled(Fraction(1, 3), FEW)):
+        assert audit(worlds, 260) > promised(worlds.scale, UPDATES)
 
 
-def test_noise_that_two_sessions_share_is_found(tmp_path: Path) -> None:
-    with worlds(tmp_path, SameNoise()) as (client, cuts, scale):
-        assert twins(client, cuts) > promised(scale, 2)
+def test_noise_that_two_sessions_share_is_found(worlds: Worlds) -> None:
+    """It is never missed: the edge is what every pair of the first graph differs by, and none of the second."""
+    with worlds.noise.planted(SameNoise()):
+        assert twins(worlds) > promised(worlds.scale, 2)
 
 
-def twins(client: httpx.Client, cuts: list[bytes]) -> float:
+def twins(worlds: Worlds) -> float:
     """Delta found where two sessions ask a certain hit each, with and without the secret edge in it: were the noises
     the same, the answers would differ by the edge.
     """
-    cut = orjson.loads(cuts[0])
-    wide = [node for other in cuts[:5] for node in orjson.loads(other)["left"][1:]]
-    pairs, counts = 40, []
+    client, cut = worlds.client, orjson.loads(worlds.cuts[0])
+    wide = [node for other in worlds.cuts[:5] for node in orjson.loads(other)["left"][1:]]
+    pairs, counts = 56, []
     for dataset in ("first", "second"):
         seen = 0
         for _ in range(pairs):

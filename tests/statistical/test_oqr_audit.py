@@ -24,7 +24,7 @@ import pytest
 from app.curator.mechanisms.round import Hit, Miss, play
 from app.privacy.costs import DiscreteLaplaceAnswer, renyi_cost
 from app.privacy.exact import delta_of
-from tests.statistical.audit import RATE, Noise, hits_paid_for, noise, proven_delta, true_charges
+from tests.statistical.audit import RATE, Kept, hits_paid_for, noise, proven_delta, true_charges
 
 pytestmark = pytest.mark.statistical
 
@@ -79,7 +79,7 @@ class System:
     round: Round = shipped_round
     scale: Fraction = 1 / RATE
     charges: Callable[[], Iterator[Decimal]] = true_charges
-    stream: Callable[[Noise], Iterator[int]] = field(default=iter)
+    stream: Callable[[Kept], Iterator[int]] = field(default=iter)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def test_noise_30_percent_too_small_is_found() -> None:
 
 
 def test_noise_used_twice_is_found() -> None:
-    def twice(values: Noise) -> Iterator[int]:
+    def twice(values: Kept) -> Iterator[int]:
         return (value for value in values for _ in range(2))
 
     assert_found(replace(SHIPPED, stream=twice), PAIRED, 3, 1.0, 5_000)

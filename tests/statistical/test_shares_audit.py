@@ -33,8 +33,9 @@ from app.policies.table import Policy, Wanted
 from app.spaces.queries.registry import parse_query
 from app.spaces.queries.share import CompiledShare
 from app.spaces.records import RecordsTensor
+from tests.kit.noise import Scaled
 from tests.kit.world import World, make_world, transcript_of
-from tests.statistical.test_direct_audit import Scaled, alarms
+from tests.statistical.test_direct_audit import alarms
 
 pytestmark = pytest.mark.statistical
 

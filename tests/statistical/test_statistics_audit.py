@@ -27,9 +27,10 @@ from app.bootstrap.noise import SystemNoise
 from app.measurements.strategies.tables import Moment, TableStrategy
 from app.spaces.counts import ExactCounts
 from app.spaces.space import Space
+from tests.kit.noise import Scaled
 from tests.kit.world import AUDITOR, World, make_world, transcript_of
 from tests.statistical.audit import proven_delta
-from tests.statistical.test_direct_audit import Scaled, alarms
+from tests.statistical.test_direct_audit import alarms
 
 pytestmark = pytest.mark.statistical
 

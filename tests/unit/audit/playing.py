@@ -5,7 +5,7 @@ again. Their transcripts are what the service would have written.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.query import Query
 from curator_client.proofs import records
 from tests.kit.forger import Document
+from tests.kit.noise import Seeded
 
 AT = "2026-01-01T00:00:00Z"
 
@@ -135,7 +136,7 @@ class PlayingGraphs(Playing):
     """One on a graph or a matrix, of these cells, with noise from a seed."""
 
     cells: ExactCounts
-    drawn: Drawn
+    drawn: Seeded
 
     def at_opening(self, session: Session) -> Iterable[Measured]:
         return measured_all(self.drawn, session.dataset.space, self.cells, session.purchases())  # type: ignore[arg-type]
@@ -143,30 +144,6 @@ class PlayingGraphs(Playing):
     def drawn_for(self, query: Query, due: Buy) -> Units:
         exact = np.atleast_1d(self.session.dataset.space.to_answer_grid(query.exact(self.cells), query))
         return due.purchase.added.on(exact, self.drawn)
-
-
-class Drawn:
-    """Noise of a seeded generator, of the laws that are asked for, in the place of the system's."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-
-    def laplace(self, scale: Any, ahead: int = 0) -> _Law:
-        return _Law(lambda n: self.rng.laplace(0, float(scale), n))
-
-    def gaussian(self, scale: Any, ahead: int = 0) -> _Law:
-        return _Law(lambda n: self.rng.normal(0, float(scale), n))
-
-    def flips(self, probability: Any) -> _Law:
-        return _Law(lambda n: self.rng.random(n) < float(probability), np.uint8)
-
-
-class _Law:
-    def __init__(self, draw: Callable[[int], Any], kind: Any = np.int64) -> None:
-        self._draw, self._kind = draw, kind
-
-    def take(self, n: int) -> Any:
-        return np.rint(self._draw(n)).astype(self._kind)
 
 
 class Told:

@@ -30,7 +30,8 @@ from app.policies.graph import GraphPolicy
 from app.privacy.ledger import NOTHING, Account, Amounts
 from app.spaces.queries.registry import parse_query
 from tests.kit.forger import Document
-from tests.unit.audit.playing import Drawn, PlayingGraphs, Told, judged
+from tests.kit.noise import Seeded
+from tests.unit.audit.playing import PlayingGraphs, Told, judged
 
 #: Each plays a session of some forty questions.
 pytestmark = pytest.mark.slow
@@ -75,7 +76,7 @@ class Player(PlayingGraphs):
         self.kind, self.rng = kind, np.random.default_rng(seed)
         spec = parse_spec({"name": "g", "budget": {"epsilon": 1.0, "delta": 1e-9}, **KINDS[kind][0]})
         dataset = PublicDataset(spec, left=Account(PublicDataset(spec).budget).whole)
-        self.drawn, self.cells = Drawn(self.rng), dataset.space.tensor(private(kind, self.rng))
+        self.drawn, self.cells = Seeded(self.rng), dataset.space.tensor(private(kind, self.rng))
         self.open(dataset, {"dataset": "g", **words})
 
     def begin(self, opening: Opening) -> None:

@@ -26,8 +26,9 @@ from app.privacy.ledger import Account, Amounts
 from app.spaces.dense import CountsTensor
 from app.spaces.queries.registry import parse_query
 from tests.kit.forger import Document
+from tests.kit.noise import Seeded
 from tests.kit.replays import Replays
-from tests.unit.audit.playing import Drawn, PlayingGraphs, Told, judged
+from tests.unit.audit.playing import PlayingGraphs, Told, judged
 from tests.unit.audit.test_replay_of_evidence import paid
 
 pytestmark = pytest.mark.slow
@@ -61,7 +62,7 @@ class GraphPlayer(PlayingGraphs):
     def __init__(self, kind: str, known: tuple[bytes, ...] = (), seed: int = 0, **words: Any) -> None:
         spec = parse_spec({"name": "g", "budget": BUDGET, **SPECS[kind]})
         whole = Account(PublicDataset(spec).budget).whole if words.get("epsilon") == 1 else None
-        self.drawn, self.cells = Drawn(np.random.default_rng(seed)), cells(kind)
+        self.drawn, self.cells = Seeded(np.random.default_rng(seed)), cells(kind)
         self.open(PublicDataset(spec, left=whole), {"dataset": "g", **words}, known)
 
 

@@ -22,7 +22,7 @@ from app.services.release_measuring import Ready, measured_for
 from app.services.release_request import parse_release
 from app.spaces.records import RecordsTensor
 from curator_client.proofs import records
-from tests.told_noise import Noise
+from tests.kit.noise import Noise
 
 Document = dict[str, Any]
 AT = "2026-01-01T00:00:00Z"

@@ -30,7 +30,7 @@ from app.spaces.partition import Marginal
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
 from app.spaces.tensor import IntArray
-from tests import told_noise
+from tests.kit import noise as told_noise
 
 SPACE = TableSpace("table", (4, 3), ("a", "b"), 100)
 DATA = CountsTensor(np.arange(12).reshape(4, 3))

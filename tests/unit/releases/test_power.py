@@ -41,7 +41,7 @@ from app.services.release_measuring import play
 from app.spaces.dense import CountsTensor
 from app.spaces.sparse import SparseTensor
 from curator_client.proofs import records
-from tests import told_noise
+from tests.kit import noise as told_noise
 
 NOW = "2026-01-01T00:00:00Z"
 BUDGET = {"epsilon": 8.0, "delta": 1e-6}

@@ -40,9 +40,9 @@ from app.services.session_opening import SessionOpener
 from app.services.sessions import Sessions
 from app.services.transcripts import Transcripts
 from app.spaces.errors import InvalidQuery
+from tests.kit.noise import Noise
 from tests.memory_private_store import MemoryPrivateStore
 from tests.memory_store import MemoryDatabase, MemoryStore, MemoryTransaction
-from tests.told_noise import Noise
 
 NOW = "2026-01-01T00:00:00Z"
 ADMIN, AUDITOR = Principal("admin", "admin"), Principal("audit", "auditor")
