@@ -146,6 +146,7 @@ def _after_hits(law: _Law, grid: Floats, value: Floats, width: float) -> Floats:
     return total
 
 
+@cache
 def race_optimum(rate: float, hits: int, epsilon: float) -> float:
     """About the greatest P[E] - e^epsilon Q[E] of any adversary against so many hits of races, from above.
 
