@@ -13,7 +13,6 @@ from app.http.openapi import problem_responses
 from app.http.parameters import Route
 from app.http.replies import JsonReply
 from app.services.errors import Unavailable
-from app.services.principals import Principal
 
 router = APIRouter(tags=["operation"], route_class=Route)
 
