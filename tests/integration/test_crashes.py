@@ -16,7 +16,7 @@ from tests.kit.servers import launching
 from tests.kit.steps import HASTY, KEEPING, MIGRATING, WORKING
 
 #: Kills at random moments, beside one at each named step.
-RANDOM_KILLS = 3
+RANDOM_KILLS = 6
 
 
 def run(folder: Path, database: str | None, moments: list[str], migrating: Any = (), **order: Any) -> Findings:
