@@ -8,13 +8,13 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 # Workers for the tests: one a core, and of all tests one more, since tests of real servers wait a third of their time.
-quick fuzz: JOBS ?= auto
+quick fast fuzz: JOBS ?= auto
 unit: JOBS ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 PYTEST_ARGS ?=
 # Every worker and every server that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo serve test quick lint types layers unit fuzz bench lock wheels image clean
+.PHONY: help setup demo serve test quick lint types layers fast unit fuzz bench lock wheels image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,7 +42,11 @@ serve: setup ## the service on port 8000, its data in ./var
 
 test: lint types layers unit ## everything that must hold: style, types, layering, all tests
 
-quick: lint types layers ## the inner loop: style, types, layering, fast tests without a server
+# The checks run beside the tests, and what each prints comes in one piece.
+quick: setup ## the inner loop: style, types, layering, fast tests without a server
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target --keep-going lint types layers fast JOBS=$(JOBS)
+
+fast: setup
 	$(PYTEST) -m "not slow and not statistical and not postgres" --hypothesis-profile=few tests/unit tests/contracts $(PYTEST_ARGS)
 
 lint: setup ## style

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,54 +66,56 @@ ENTITIES = {
     "types": ("[Content_Types].xml", "<Types></Types>"),
 }
 
-REFUSED: dict[str, tuple[JSON, str, bytes, str]] = {
-    "cells without ends": (WORDS, "t.xlsx", sheet("<c" * 60_000), "no Excel workbook"),
-    "formulas without ends": (WORDS, "t.xlsx", sheet("<c><f>" * 60_000), "no Excel workbook"),
-    "attributes without ends": (WORDS, "t.xlsx", sheet("<c " + 'a="" ' * 60_000), "no Excel workbook"),
-    "white space within formulas": (WORDS, "t.xlsx", sheet(("<c><f>" + " " * 999) * 999), "no Excel workbook"),
-    "one text in a thousand cells": (WORDS, "t.xlsx", shared(40_000, 1000), "32,767 characters"),
-    "a text of the longest in many cells": (WORDS, "t.xlsx", shared(32_767, 9_000), "the memory limit"),
+#: Files are made by the test that reads them.
+REFUSED: dict[str, tuple[JSON, str, Callable[[], bytes], str]] = {
+    "cells without ends": (WORDS, "t.xlsx", lambda: sheet("<c" * 60_000), "no Excel workbook"),
+    "formulas without ends": (WORDS, "t.xlsx", lambda: sheet("<c><f>" * 60_000), "no Excel workbook"),
+    "attributes without ends": (WORDS, "t.xlsx", lambda: sheet("<c " + 'a="" ' * 60_000), "no Excel workbook"),
+    "white space within formulas": (WORDS, "t.xlsx", lambda: sheet(("<c><f>" + " " * 999) * 999), "no Excel workbook"),
+    "one text in a thousand cells": (WORDS, "t.xlsx", lambda: shared(40_000, 1000), "32,767 characters"),
+    "a text of the longest in many cells": (WORDS, "t.xlsx", lambda: shared(32_767, 9_000), "the memory limit"),
     "a name as long as a book": (
         WORDS, "t.xlsx",
-        hostile.workbook({"xl/worksheets/sheet1.xml": hostile.sheet("").replace("<t>a", "<t>" + "a" * 40_000)}),
+        lambda: hostile.workbook({"xl/worksheets/sheet1.xml": hostile.sheet("").replace("<t>a", "<t>" + "a" * 40_000)}),
         "the first row"),
     "a row at the end of all rows": (
-        WORDS, "t.xlsx", sheet('<row r="999999999999"><c r="A999999999999"><v>1</v></c></row>'), "cells"),
-    "a workbook said to be small": (WORDS, "t.xlsx", hostile.understated(shared(20_000, 10)), "no Excel workbook"),
+        WORDS, "t.xlsx", lambda: sheet('<row r="999999999999"><c r="A999999999999"><v>1</v></c></row>'), "cells"),
+    "a workbook said to be small": (
+        WORDS, "t.xlsx", lambda: hostile.understated(shared(20_000, 10)), "no Excel workbook"),
     "a workbook that unpacks to a hundred times its size": (
-        WORDS, "t.xlsx", sheet(" " * (2 << 20)), "unpacks to"),
-    **{f"entities in {name}": (WORDS, "t.xlsx", hostile.entities(*which), "no Excel workbook")
+        WORDS, "t.xlsx", lambda: sheet(" " * (2 << 20)), "unpacks to"),
+    **{f"entities in {name}": (WORDS, "t.xlsx", lambda which=which: hostile.entities(*which), "no Excel workbook")
        for name, which in ENTITIES.items()},
     "an array said to be huge": (
-        CODES, "t.npy", hostile.npy("{'descr': '<i8', 'fortran_order': False, 'shape': (999999999999999,)}"),
+        CODES, "t.npy", lambda: hostile.npy("{'descr': '<i8', 'fortran_order': False, 'shape': (999999999999999,)}"),
         "the array has shape"),
     "an array of objects": (
-        CODES, "t.npy", hostile.npy("{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", b"cos\nsystem\n"),
+        CODES, "t.npy", lambda: hostile.npy("{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", b"cos\nsystem\n"),
         "objects"),
-    "a header of brackets": (CODES, "t.npy", hostile.npy("(" * 9000), "header is damaged"),
+    "a header of brackets": (CODES, "t.npy", lambda: hostile.npy("(" * 9000), "header is damaged"),
     "a header that is computed": (
-        CODES, "t.npy", hostile.npy("{'descr': '<i8', 'fortran_order': False, 'shape': (9**9**9,)}"),
+        CODES, "t.npy", lambda: hostile.npy("{'descr': '<i8', 'fortran_order': False, 'shape': (9**9**9,)}"),
         "header is damaged"),
-    "an archive of zeros": (CODES, "t.npz", hostile.npz(bytes(32 << 20)), "unpacks to more"),
+    "an archive of zeros": (CODES, "t.npz", lambda: hostile.npz(bytes(32 << 20)), "unpacks to more"),
     "an archive of zeros said to be small": (
-        CODES, "t.npz", hostile.understated(hostile.npz(bytes(32 << 20))), "not a NumPy array"),
-    "an archive of many members": (CODES, "t.npz", hostile.npz(b"", 20_000), "one array"),
-    "names without end": (CODES, "t.csv", b"a" + b",b" * 400_000 + b"\n0" + b",0" * 400_000 + b"\n9", "row 2"),
-    "quotes without end": (CODES, "t.csv", b"a,b\n" + b'"' * 2_000_001, "line 2"),
-    "a line without end": (CODES, "t.csv", b"a,b\n0," + b"0" * (20 << 20), "longer than 8 MiB"),
-    "blanks and ends of lines": (CODES, "t.txt", b"a b\n" + b" \n" * 1_000_000, "no records"),
-    "packed text": (CODES, "t.csv", hostile.gzipped(1 << 20), "not text"),
+        CODES, "t.npz", lambda: hostile.understated(hostile.npz(bytes(32 << 20))), "not a NumPy array"),
+    "an archive of many members": (CODES, "t.npz", lambda: hostile.npz(b"", 20_000), "one array"),
+    "names without end": (CODES, "t.csv", lambda: b"a" + b",b" * 400_000 + b"\n0" + b",0" * 400_000 + b"\n9", "row 2"),
+    "quotes without end": (CODES, "t.csv", lambda: b"a,b\n" + b'"' * 2_000_001, "line 2"),
+    "a line without end": (CODES, "t.csv", lambda: b"a,b\n0," + b"0" * (20 << 20), "longer than 8 MiB"),
+    "blanks and ends of lines": (CODES, "t.txt", lambda: b"a b\n" + b" \n" * 1_000_000, "no records"),
+    "packed text": (CODES, "t.csv", lambda: hostile.gzipped(1 << 20), "not text"),
     "a name twice among many": (
         CODES, "t.parquet",
-        hostile.parquet(pa.table([pa.array([0])] * 4_001, names=[*map(str, range(4_000)), "3999"])),
+        lambda: hostile.parquet(pa.table([pa.array([0])] * 4_001, names=[*map(str, range(4_000)), "3999"])),
         "columns 4000 and 4001"),
     "lists within lists": (
-        CODES, "t.parquet", hostile.parquet(pa.table({"a": pa.array([[[[[0]]]]])})), "lists or structures"),
+        CODES, "t.parquet", lambda: hostile.parquet(pa.table({"a": pa.array([[[[[0]]]]])})), "lists or structures"),
     "a group of rows beyond all memory": (
         CODES, "t.parquet",
-        hostile.parquet(pa.table({"a": pa.array(np.zeros(9 << 20, np.int64))}), use_dictionary=False,
+        lambda: hostile.parquet(pa.table({"a": pa.array(np.zeros(9 << 20, np.int64))}), use_dictionary=False,
                         compression="zstd", row_group_size=16 << 20), "row group"),
-    "packed JSON": (MULTISET, "t.json", b'{"element": "x"}', "must end in"),
+    "packed JSON": (MULTISET, "t.json", lambda: b'{"element": "x"}', "must end in"),
 }  # fmt: skip
 
 
@@ -127,7 +129,7 @@ def test_is_refused_by_its_reader(tmp_path: Path, what: str) -> None:
     """By what is wrong with it, not by the end of its process."""
     spec, filename, content, words = REFUSED[what]
     path = tmp_path / "upload"
-    path.write_bytes(content)
+    path.write_bytes(content())
     with pytest.raises(InvalidDataset) as refusal:
         read(ProcessReaders(SECONDS), spec, filename, path)
     assert words in refusal.value.detail
@@ -135,14 +137,14 @@ def test_is_refused_by_its_reader(tmp_path: Path, what: str) -> None:
     assert "quux" not in refusal.value.detail
 
 
-KEPT: dict[str, tuple[JSON, str, bytes, int]] = {
-    "one number a million times": (CODES, "t.parquet", hostile.runs(4 << 20), 4 << 20),
-    "one text a thousand times": (WORDS, "t.xlsx", shared(1, 1000), 1000),
-    "blanks and ends of lines": (GRAPH, "g.txt", b"0 1\n" + b"\t \n" * 1_000_000 + b"1 2\n", 2),
-    "blanks": (GRAPH, "g.txt", b"0 1\n" + b" " * 4_000_000 + b"1 2\n", 2),
+KEPT: dict[str, tuple[JSON, str, Callable[[], bytes], int]] = {
+    "one number a million times": (CODES, "t.parquet", lambda: hostile.runs(4 << 20), 4 << 20),
+    "one text a thousand times": (WORDS, "t.xlsx", lambda: shared(1, 1000), 1000),
+    "blanks and ends of lines": (GRAPH, "g.txt", lambda: b"0 1\n" + b"\t \n" * 1_000_000 + b"1 2\n", 2),
+    "blanks": (GRAPH, "g.txt", lambda: b"0 1\n" + b" " * 4_000_000 + b"1 2\n", 2),
     "one long text in every row": (
         {"kind": "table", "attributes": [{"name": "a", "values": ["x" * 100, "y"]}]}, "t.parquet",
-        hostile.one_long_text(1 << 20, 100), 1 << 20),
+        lambda: hostile.one_long_text(1 << 20, 100), 1 << 20),
 }  # fmt: skip
 
 
@@ -150,7 +152,7 @@ KEPT: dict[str, tuple[JSON, str, bytes, int]] = {
 def test_is_read_within_bounds(tmp_path: Path, what: str) -> None:
     spec, filename, content, records = KEPT[what]
     path = tmp_path / "upload"
-    path.write_bytes(content)
+    path.write_bytes(content())
     assert read(ProcessReaders(SECONDS), spec, filename, path).data.mass == records
 
 

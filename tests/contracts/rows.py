@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -147,7 +147,7 @@ class Cells:
 
     def forms(self) -> list[Query]:
         """One weighted and one 0/1 query of every form the space takes."""
-        return [self.u.compiled(words) for words in every_form(self.u)]
+        return _forms(self.u)
 
     @property
     def pool(self) -> list[Words]:
@@ -178,9 +178,10 @@ class Cells:
         return float(self.listed(hypothesis).sum())
 
 
-#: Of each universe, by its declaration: what adversaries choose from, the weights of a query, its pairs as queries, and
-#: what words ask.
+#: Of each universe, by its declaration: what adversaries choose from, a query of each form, the weights of a query, its
+#: pairs as queries, and what words ask.
 _POOLS: dict[str, tuple[list[Words], list[Query]]] = {}
+_FORMS: dict[str, list[Query]] = {}
 _WEIGHTS: dict[tuple[str, bytes], Vector] = {}
 _PAIRS: dict[str, list[Query]] = {}
 _ASKED: dict[tuple[str, str], dict[tuple[int, ...], Fraction]] = {}
@@ -192,6 +193,13 @@ def _pool(u: Universe) -> tuple[list[Words], list[Query]]:
         found = {q.digest: (words, q) for words in worst_queries(u) if not (q := u.compiled(words)).is_zero}
         _POOLS[key] = [words for words, _ in found.values()], [q for _, q in found.values()]
     return _POOLS[key]
+
+
+def _forms(u: Universe) -> list[Query]:
+    key = str(u.declared)
+    if key not in _FORMS:
+        _FORMS[key] = [u.compiled(words) for words in every_form(u)]
+    return _FORMS[key]
 
 
 def _weights(u: Universe, query: Query) -> Vector:
@@ -594,18 +602,22 @@ def digest(construction: Construction, state: Any) -> bytes:
     return repr(dump.words).encode() + b"".join(arrays)
 
 
-def played(row: Row, progress: float, rounds: int = 25) -> tuple[Construction, Any, list[MeasuredQuery]]:
+def played(row: Row, progress: float) -> tuple[Construction, Any, list[MeasuredQuery]]:
     """A construction after updates on every form in turn, with measurements on either side of the truth."""
     construction = row.make(progress)
     state, taken = construction.start(), []
     forms = row.of.forms()
-    for i in range(rounds):
+    for i in range(25):
         query = forms[i % len(forms)]
         value = row.of.truth(query) + ((i * 7) % 5 - 2) * 0.3
         if abs(value - construction.answer(state, query)) > 0.7:
             taken.append(MeasuredQuery(query, value, 0.6))
             construction.update(state, taken[-1])
     return construction, state, taken
+
+
+#: The same, played once: for those who only look at the state.
+seen = cache(played)
 
 
 def with_step(row: Row, step: str) -> Row:

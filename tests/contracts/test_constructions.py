@@ -25,16 +25,17 @@ from app.spaces.queries.registry import from_canonical
 from app.spaces.query import Query
 from app.spaces.tensor import DenseTensor
 from app.storage.snapshots import SnapshotFiles
-from tests.contracts.rows import Cells, Row, Teller, counts, digest, every, only, played, with_step
+from tests.contracts.rows import Cells, Row, Teller, counts, digest, every, only, played, seen, with_step
 from tests.strategies import BUDGET, Words, universe
 
 
+@pytest.mark.slow
 @only(lambda r: r.single)
 def test_answers_are_those_of_one_hypothesis(row: Row) -> None:
     """On every form, before and after updates, answers are those of the exported hypothesis, counted cell by cell; in
     Schatten geometry, of an undirected graph, with one diagonal that answers tell. Would catch a representation that
     answers one form and exports another hypothesis, a diagonal that shows where there is none, a stale marginal."""
-    construction, state, taken = played(row, 1.0)
+    construction, state, taken = seen(row, 1.0)
     assert taken
     queries = row.of.worst()
     teller = Teller(row, queries)
@@ -43,10 +44,11 @@ def test_answers_are_those_of_one_hypothesis(row: Row) -> None:
         np.testing.assert_allclose(answers, teller(construction, st), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @only(lambda r: isinstance(r.of, Cells))
 def test_the_hypothesis_has_the_shape_of_the_data(row: Row) -> None:
     """Finite, of the space's shape; of an undirected graph symmetric with zero diagonal."""
-    construction, state, _ = played(row, 1.0)
+    construction, state, _ = seen(row, 1.0)
     h = counts(construction.export(state))
     assert isinstance(row.of, Cells)
     assert h.shape == row.of.space.shape
@@ -56,11 +58,12 @@ def test_the_hypothesis_has_the_shape_of_the_data(row: Row) -> None:
         assert not np.diagonal(h).any()
 
 
+@pytest.mark.slow
 @only(lambda r: r.simplex)
 def test_the_mass_is_kept(row: Row) -> None:
     """Where the mass is a public fact the hypothesis keeps it through every update, and stays non-negative; where it
     is padded, it never passes it."""
-    construction, state, _ = played(row, 1.0)
+    construction, state, _ = seen(row, 1.0)
     for st in (construction.start(), state):
         h = construction.export(st)
         assert (counts(h) >= 0).all()
@@ -75,7 +78,7 @@ def test_the_mass_is_kept(row: Row) -> None:
 def test_a_transcript_gives_one_state_bit_for_bit(row: Row) -> None:
     """What an audit does: the same measurements from the start. Would catch a state that depends on what else was
     asked in between, on an earlier session, or on the order of a dictionary."""
-    construction, state, taken = played(row, 1.0)
+    construction, state, taken = seen(row, 1.0)
     again = row.make(1.0)
     other = again.start()
     probe = row.of.forms()
@@ -102,7 +105,7 @@ def test_a_state_survives_on_disk(row: Row, tmp_path: Path) -> None:
     """Dumped, written, read and loaded, at the start and after every update: what comes back answers with the same
     bits, and so after more updates. Would catch a number left out or told in decimals, an order of memory or of
     elements that is lost, a measurement that a refit forgets, arrays shared with the state that was dumped."""
-    _, _, taken = played(row, 1.0)
+    _, _, taken = seen(row, 1.0)
     survives(lambda: row.make(1.0), [*taken, *taken[:3]], row.of.forms(), tmp_path)
 
 
@@ -142,6 +145,7 @@ def survives(make: Callable[[], Construction], taken: list[MeasuredQuery], probe
     return kept
 
 
+@pytest.mark.slow
 @every
 def test_a_new_start_is_untouched_by_an_old_session(row: Row) -> None:
     """Would catch starts that share an array."""
@@ -178,6 +182,7 @@ def test_an_update_moves_the_answer_towards_the_measurement_and_no_further(row: 
                 assert after == pytest.approx(present + side * 0.75 * room, rel=1e-7, abs=1e-7)
 
 
+@pytest.mark.slow
 @only(lambda r: r.step == "projection" and r.single)
 def test_what_certifies_nothing_changes_nothing(row: Row) -> None:
     """A measurement within its own noise bound of the present answer: a projection leaves every bit of the state alone.
@@ -207,6 +212,7 @@ def test_what_certifies_nothing_halves_a_set_as_the_paper_does(row: Row) -> None
         assert digest(construction, states[0]) == digest(paper, states[1])
 
 
+@pytest.mark.slow
 @only(lambda r: r.step == "paper")
 def test_a_paper_step_asks_for_the_side_of_a_measurement_alone(row: Row) -> None:
     """It goes by a fixed length (or a half), however far off or certain the value is: any two on one side give the same
@@ -227,6 +233,7 @@ def test_a_paper_step_asks_for_the_side_of_a_measurement_alone(row: Row) -> None
             assert len(seen) == 1
 
 
+@pytest.mark.slow
 @only(lambda r: r.step == "full")
 def test_a_full_step_to_the_present_answer_changes_nothing(row: Row) -> None:
     """Where the measurement is the present answer there is nowhere to go: the state stays, bit for bit. (A simplex sums

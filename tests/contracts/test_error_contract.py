@@ -298,6 +298,7 @@ def stale(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Session, "consider", consider)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", [learns_misses, wide, narrow, stale])
 @pytest.mark.parametrize("name", ["fk-projection-t", "mw-paper-r", "md-projection-schatten-1.5-g"])
 def test_a_planted_bug_of_a_session_is_found(plant: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

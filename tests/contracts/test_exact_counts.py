@@ -205,6 +205,7 @@ def same(found: Any, expected: Any) -> bool:
 # ------------------------------------------------------------------------------------------------ the contract
 
 
+@pytest.mark.slow
 @each_kind
 @given(st.data())
 def test_numbers_are_those_of_brute_force_and_together_those_of_each_alone(held: str, data: st.DataObject) -> None:

@@ -161,6 +161,7 @@ orders = st.decimals("1.1", 300, places=2)
 shares = st.floats(-5, 1.2).map(lambda power: Decimal(f"{10**power:.12f}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCHES)
 @settings(max_examples=25)
 @given(order=orders, share=shares)
@@ -174,6 +175,7 @@ def test_the_least_that_is_affordable(name: str, order: Decimal, share: Decimal)
     assert less is None or search.cost(less, order) > share
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SEARCHES if "floats" not in name])
 @settings(max_examples=15)
 @given(order=orders, share=shares, more=st.integers(1, 1000))

@@ -1224,6 +1224,7 @@ class TestTransactions:
                 if not table.name.startswith("log_")
             }
 
+    @pytest.mark.slow
     def test_nothing_is_seen_before_the_commit(
         self, store: SqlStore, other: SqlStore, data: DatasetRow, who: PrincipalRow, asked: SessionRow
     ) -> None:

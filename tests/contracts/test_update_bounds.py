@@ -256,6 +256,7 @@ def paid(row: Row) -> float:
     return needed / bound
 
 
+@pytest.mark.slow
 @only(lambda r: r.bounded)
 def test_the_bound_is_what_the_data_that_need_most_need(row: Row) -> None:
     """D0, computed from data that are as far from the start as the public facts allow, over what the proof lowers it
@@ -456,6 +457,7 @@ def test_every_update_against_singular_vectors_pays_what_the_bound_counts_on(row
     assert besieged(row, spectral(row), queries, of.size / (9 if offset > 0 else 12), offset) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "geometry", [{"construction": "fk"}, {"construction": "md", "potential": "schatten", "p": 1.5}]
 )

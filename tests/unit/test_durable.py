@@ -45,6 +45,7 @@ def died(step: int, work: Callable[[], None]) -> bool:
     return code == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replace", [True, False], ids=["replace", "link"])
 @pytest.mark.parametrize("durable_too", [True, False], ids=["durable", "cache"])
 def test_death_at_every_step(tmp_path: Path, replace: bool, durable_too: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ def test_the_last_ones_are_kept(asked: list[int], most: int, count: int) -> None
     assert kept.held() == 0
 
 
+@pytest.mark.slow
 def test_caches_of_what_may_be_large_are_bounded() -> None:
     """Laws of noise of very many steps, and declarations of very many values. Would catch a cache that counts what it
     keeps and not how large it is.

@@ -38,6 +38,7 @@ def claims(document: str) -> list[str]:
     return [line for line in table.splitlines()[2:] if line.startswith("|")]
 
 
+@pytest.mark.slow
 def test_every_test_named_exists(root: Path, document: str) -> None:
     """Catches a test that was renamed or dropped while the document goes on naming it."""
     named = _TEST.findall(document)

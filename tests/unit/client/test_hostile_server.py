@@ -144,6 +144,7 @@ def test_what_says_little_is_read_so_far_and_no_further(server: Server, curator:
     assert server.sent < 64 * SMALL  # what the system holds on the way is not the client's
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", SMALL_ROUTES)
 def test_nothing_is_decompressed(server: Server, curator: Curator, route: str) -> None:
     """A megabyte under the log's key used to become a gigabyte in memory."""

@@ -213,6 +213,7 @@ def battle(case: Case, construction: Any, queries: list[Query], adverse: bool) -
         yield state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("adverse", [True, False])
 @pytest.mark.parametrize("signed", [True, False])

@@ -600,6 +600,7 @@ def test_norm_of_an_unweighted_graph_is_its_edges() -> None:
         assert norm_bound(GRAPH.space, PublicFacts(13), Norm("lp", p)) == pytest.approx(13 ** (1 / p))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("u", "mechanism"), CASES, ids=name)
 def test_largest_zeta(u: Universe, mechanism: Words) -> None:
     """No query with weights in [-1, 1] has a larger dual norm than the bound of updates allows for; all ones, or all

@@ -145,6 +145,7 @@ def test_euclidean_refit_is_the_least(name: str, u: Universe) -> None:
     assert mine == pytest.approx(np.linalg.lstsq(*stacked)[0], rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", [0.0, 4.0])
 @pytest.mark.parametrize("u", [TABLE, BIPARTITE, GRAPH], ids=lambda u: str(u.declared["name"]))
 def test_entropic_refit_is_the_least(u: Universe, padding: float) -> None:

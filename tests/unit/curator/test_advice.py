@@ -184,6 +184,7 @@ TOLD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("declared", "records", "more", "offered"), TOLD)
 def test_what_a_set_too_large_is_offered(declared: Words, records: int, more: Words, offered: set[str]) -> None:
     """Numbers for epsilon, queries, updates, records or cells, each of which fits. Would catch a refusal with none."""

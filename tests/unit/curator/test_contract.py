@@ -125,6 +125,7 @@ def test_bounds_fail_with_beta_at_most(release: str) -> None:
     assert 2 ** mpmath.mpf(cells) * normal <= part / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.001, 1e-12), (0.1, 0.1), (10.0, 1e-6), (1000.0, 0.1)])
 @pytest.mark.parametrize(("queries", "updates"), [(1, None), (10**9, 10**6)])
 def test_plans_of_extreme_budgets_fit_them(epsilon: float, delta: float, queries: int, updates: int | None) -> None:

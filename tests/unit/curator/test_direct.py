@@ -177,6 +177,7 @@ class TestAllThatIsLeft:
         assert plan.reserved == plan.cost_per_update > by_renyi.reserved
         assert (by_renyi.regime, plan.epsilon_alone) == ("renyi", min(plan.epsilon_alone, 1))
 
+    @pytest.mark.slow
     @mpmath.workdps(60)
     @pytest.mark.parametrize("epsilon", ["1", "0.3", "0.000001"])
     @pytest.mark.parametrize("queries", [1, 2, 3, 7, 19])

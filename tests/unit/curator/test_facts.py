@@ -59,6 +59,7 @@ def neighbour(u: Universe, x: dict[tuple[int, ...], int], rng: np.random.Generat
     return {**x, cell: 0 if x[cell] > scale // 2 else scale}
 
 
+@pytest.mark.slow
 @measured
 def test_neighbours_differ_by_the_sensitivity_at_most(u: Universe, fact: str) -> None:
     """Over random data and the largest single change. On empty data a change of one edge moves most: there the bound is

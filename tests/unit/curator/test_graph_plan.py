@@ -102,6 +102,7 @@ MODES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("declared", KINDS, ids=["directed", "undirected", "bipartite", "weighted", "matrix"])
 @pytest.mark.parametrize(("epsilon", "questions", "fresh", "mode"), MODES)
 def test_the_mode_follows_from_what_is_public(

@@ -84,6 +84,7 @@ class Gone(Exception):
     """Nobody waits any more."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "workload"),
     [

@@ -39,6 +39,7 @@ def test_rounds_are_exact_at_62_bits() -> None:
     assert play(2**60 + 1, 2**60, 0, 0) == Hit(2**60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", range(5))
 def test_every_small_race(count: int) -> None:
     """The first of the first ``count`` noisy values outside c +- T is released; beyond ``count`` nothing is seen.

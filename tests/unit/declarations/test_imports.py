@@ -341,6 +341,7 @@ class TestFormats:
         """Catches a declaration that is taken for somebody else's."""
         assert format_of(document) is None
 
+    @pytest.mark.slow
     @given(
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
@@ -382,6 +383,7 @@ class TestYaml:
         text = "name: p\nkind: table\nattributes:\n- {name: a, size: 2}\n- name: d\n  dates: [2020-01-01, 2020-12-31]\n  by: month\nbudget: {epsilon: 1, delta: 1.0e-9}\n"  # noqa: E501
         assert problems_of(parse_yaml(text, DEPTH))[1] == []
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("text", "words"),
         [

@@ -102,6 +102,7 @@ def test_a_reach_off_every_lattice_is_no_less_and_hardly_more(parts: list[Part],
     assert least <= reach(terms(parts), confidence) <= least + 0.015 * deviation(parts)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(kinds, st.floats(0.07, 4.0), st.floats(0.02, 1.0), st.sampled_from((1, 2, 9))),
@@ -118,6 +119,7 @@ def test_whatever_is_summed_a_reach_is_no_less_than_it_is_and_little_more(parts:
     assert least - slack <= reach(terms(parts), confidence) <= least + 0.1 * deviation(parts) + most
 
 
+@pytest.mark.slow
 def test_many_weights_are_no_less_and_hardly_more() -> None:
     rng = np.random.default_rng(3)
     weights = rng.uniform(0.1, 1, 200)

@@ -105,6 +105,7 @@ def test_fenchel(potential: Potential, rng: np.random.Generator) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("potential", ALL, ids=ids)
 def test_strong_convexity(potential: Potential, rng: np.random.Generator) -> None:
     """D(x; h) >= mu/2 ||x - h||^2: the modulus that steps and bounds rest on. A mu twice too large fails."""

@@ -95,6 +95,7 @@ def polished(
     return point(better.x if gradients[1] <= gradients[0] else found.x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("potential", [Entropy(5.0), *SQUARED], ids=repr)
 def test_halfspace(potential: Potential, rng: np.random.Generator) -> None:
     """The projection meets the edge, and is the point that the generic solver finds, to 1e-6. Would catch a step along
@@ -131,6 +132,7 @@ def test_nothing_to_project(rng: np.random.Generator) -> None:
     assert onto_halfspace(Entropy(5.0), theta, f, 4.0) is theta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1.05, 1.3, 1.7, 2.0])
 @pytest.mark.parametrize("ball_p", [1.0, 1.02, 1.3, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("copies", [1, 2])
@@ -151,6 +153,7 @@ def test_ball_is_optimal(p: float, ball_p: float, copies: int, rng: np.random.Ge
         assert potential.inner(g, y) == pytest.approx(-radius * vector_norm(g, conjugate(ball_p), copies), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1.001, 1.05, 1.5, 2.0])
 @pytest.mark.parametrize("ball_p", [1.0, 1.0005, 1.2, 1.7, 2.0])
 @pytest.mark.parametrize("times", [3.0, 1e3, 1e12, 1e25])
@@ -168,6 +171,7 @@ def test_ball_from_far_outside(p: float, ball_p: float, times: float, rng: np.ra
         assert float(g @ y[y > 0]) == pytest.approx(-radius * vector_norm(g, conjugate(ball_p)), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("potential", SQUARED, ids=repr)
 @pytest.mark.parametrize("ball_p", [1.2, 1.7, 2.0])
 def test_ball_against_a_generic_solver(potential: SquaredNorm, ball_p: float, rng: np.random.Generator) -> None:

@@ -35,6 +35,7 @@ def test_values_are_counts() -> None:
         Counts(one.marginal, one.noise, np.zeros((2, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("scale", ["0.1", "0.4", "1", "1.7", "1.999", "2", "2.001", "7.3", "40"])
 @pytest.mark.parametrize("bits", [0, 2])

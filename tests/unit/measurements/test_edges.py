@@ -152,6 +152,7 @@ def test_values_that_are_none_are_refused(units: list[int]) -> None:
         Measurement(Edges((3, 3), "pairs"), QUARTER, np.array(units))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probability", [0.01, 0.08, 0.31])
 @pytest.mark.parametrize("weights", [(1.0,), (1.0, 1.0, 1.0), (0.25, 0.5, 1.0, 1.0), (1.0,) * 9])
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.999])

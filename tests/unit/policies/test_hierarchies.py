@@ -39,6 +39,7 @@ def equal(question: Nested) -> TableStrategy:
     return Hierarchy(tuple(Part(part.marginal) for part in question.parts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [1, 3])
 @pytest.mark.parametrize("mode", ["lift", "laplace"])
 @pytest.mark.parametrize("name", TREES)
@@ -74,6 +75,7 @@ def test_what_is_known_helps_and_decides() -> None:
     assert prediction.standard_error > 0
 
 
+@pytest.mark.slow
 def test_accuracy_first_buys_the_cheapest_that_is_enough() -> None:
     """Catches a strategy that is taken though another gets there for less."""
     question = question_of(TREES["50 of 60"])

@@ -195,6 +195,7 @@ def test_single_pays_for_any_conditional_release(order: int, e0: float, cells: l
     assert hits + V * misses <= V * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [2, 6])
 @pytest.mark.parametrize("mean", [4, 25])
 def test_race_pays_for_true_poisson_races(order: int, mean: int) -> None:
@@ -287,6 +288,7 @@ def test_a_laplace_shift_spread_over_coordinates_costs_no_more(
     assert apart <= renyi_cost(DiscreteLaplaceAnswer(scale, first + second), order) + Decimal("2e-24")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "shift"), [(Fraction(1, 2), 1), (3, 2), (Fraction(25, 2), 7)])
 @pytest.mark.parametrize("order", ["1.5", "2", "9"])
 def test_discrete_gaussian_covers_the_sum_over_the_integers(sigma: Fraction, shift: int, order: str) -> None:

@@ -50,6 +50,7 @@ def laplace_statistic(values: Integers, scale: float) -> float:
     return float((np.abs(values).mean() - mean) / math.sqrt((second - mean**2) / len(values)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [Fraction(3, 2), Fraction(78801), Fraction(2**20) * 75])
 def test_laplace_scale_and_symmetry(scale: Fraction) -> None:
     """Accepts the noise as it is, rejects the same values taken for a scale 30% off in either direction."""
@@ -62,6 +63,7 @@ def test_laplace_scale_and_symmetry(scale: Fraction) -> None:
     assert abs(int((values > 0).sum()) - int((values < 0).sum())) < 6.5 * math.sqrt(40_000)
 
 
+@pytest.mark.slow
 def test_small_laplace_frequencies() -> None:
     """Each of the most frequent integers as often as its probability says: would catch rounded
     continuous noise."""

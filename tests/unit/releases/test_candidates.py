@@ -107,6 +107,7 @@ def test_scores_are_the_errors_of_the_candidates(make: Any) -> None:
     assert np.all(np.abs(found / UNIT - expected) <= np.array(rounding) / UNIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", WORKLOADS)
 @settings(max_examples=40)
 @given(data=st.data())

@@ -27,6 +27,7 @@ def told(_part: float) -> None:
     """Nobody listens."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "kind"), SHAPES)
 @pytest.mark.parametrize("options", [{}, {"geometry": "cut_norm"}, {"rounding": "edges"}])
 def test_a_graph_is_found_where_noise_is_small(shape: Any, kind: Any, options: dict[str, Any]) -> None:

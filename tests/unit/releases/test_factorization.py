@@ -108,6 +108,7 @@ def workloads(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[Marginal, float]]:
     return sizes, {Marginal.of(sizes, {a: cells.get(a) for a in kept}): draw(weight) for kept in chosen}
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(workloads(), st.sampled_from([RENYI, PURE]), st.booleans(), st.sampled_from([1, 3]))
 def test_errors_are_those_of_the_evidence_that_follows(
@@ -134,6 +135,7 @@ def test_errors_are_those_of_the_evidence_that_follows(
     assert found.expected.rms == pytest.approx(math.sqrt(everything / count), rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(workloads(), st.sampled_from([RENYI, PURE]))
 def test_marginals_are_no_worse_than_the_table_or_themselves(

@@ -92,6 +92,7 @@ def products(kind: Any, n: int, bits: int, seed: int, side: str) -> Products:
     return Products(Edges((n, n), kind), bits, u if side in ("left", "both") else None, v if side != "left" else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("side", ["right", "left", "both"])
 @settings(max_examples=5, deadline=None)

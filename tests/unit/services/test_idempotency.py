@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import orjson
+import pytest
 
 from app.bootstrap.wiring import build
 from app.services.idempotency import _session
@@ -13,6 +14,7 @@ from app.settings import Settings
 ID = "0123456789abcdef0123456789abcdef"
 
 
+@pytest.mark.slow
 def test_the_session_of_every_reply_is_known(tmp_path: Path) -> None:
     """A reply is named by the path of its call: of what is created it says so itself, of all else the path does.
     Catches a route that takes a key and whose replies would keep all others from ever being removed.

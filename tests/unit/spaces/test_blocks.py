@@ -302,6 +302,7 @@ def test_what_is_refused(u: Universe, words: Words, says: str) -> None:
         asked(u, words)
 
 
+@pytest.mark.slow
 def test_too_many_numbers() -> None:
     """Refused before anything is made of them; those of an undirected graph are counted once a pair."""
     nodes = {"name": "g", "kind": "graph", "nodes": 70_000, "budget": BUDGET}

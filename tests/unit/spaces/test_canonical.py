@@ -79,6 +79,7 @@ def test_forms_are_rfc8785_bytes_of_integers_and_ascii(d) -> None:
     assert query.canonical_bytes.isascii()
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.data())
 def test_one_digest_means_equal_weights(d) -> None:
@@ -102,6 +103,7 @@ def on_the_cells_grid(u: Universe, query: Query) -> bool:
     return all((w * grid).denominator == 1 for w in u.weights(query).values())
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(st.data())
 def test_equal_weights_have_one_digest_cell_by_cell_too(d) -> None:
@@ -470,6 +472,7 @@ def test_no_form_ends_in_another_exception(form: Any, kind: str, u: Universe) ->
     assert query.canonical == form
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.data())
 def test_no_query_is_rounded_by_more_than_the_space_says(d) -> None:

@@ -75,6 +75,7 @@ def taken(words: Words) -> CompiledStatistic | None:
         return None
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(asked())
 def test_a_form_read_back_is_the_same_question(words: Words) -> None:
@@ -92,6 +93,7 @@ def test_a_form_read_back_is_the_same_question(words: Words) -> None:
     assert [getattr(again, f) for f in fields] == [getattr(query, f) for f in fields]
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(asked(), st.data())
 def test_two_orders_of_groups_are_one_question(words: Words, d: st.DataObject) -> None:

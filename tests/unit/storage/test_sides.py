@@ -165,6 +165,7 @@ def test_both_ends_capped_would_move_far_more() -> None:
         assert len(one ^ other) > 10
 
 
+@pytest.mark.slow
 def test_each_edge_is_as_likely_to_be_kept() -> None:
     """Over 3,000 keys, one of three edges is kept, each a third of the time: a wrong alarm has a probability of some
     1e-9. Would catch a rank that favours small numbers."""

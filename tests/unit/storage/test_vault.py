@@ -173,6 +173,7 @@ class TestPut:
 
 
 class TestDamage:
+    @pytest.mark.slow
     def test_every_flipped_byte_is_caught(self, vault: Vault, tmp_path: Path) -> None:
         entry = put(vault, dense(100))
         path = tmp_path / "vault" / entry.file_name

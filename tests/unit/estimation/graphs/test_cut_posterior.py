@@ -144,6 +144,7 @@ def test_rows_and_columns_are_told(kind: CellKind) -> None:
     assert parts[1] > 0
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.sampled_from(KINDS), st.integers(0, 10**6), st.integers(0, 9), st.data())
 def test_what_is_known_is_the_textbooks(kind: CellKind, seed: int, count: int, drawn: st.DataObject) -> None:
@@ -171,6 +172,7 @@ def test_what_is_known_is_the_textbooks(kind: CellKind, seed: int, count: int, d
         agrees(posterior.known(asked), textbook(posterior, *with_more, asked))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("large", [1.0, 40.0])
 def test_factors_are_of_the_greatest_likelihood(kind: CellKind, large: float) -> None:

@@ -63,6 +63,7 @@ def test_sums_are_those_of_the_expected_cells(kind: CellKind, seed: int, varianc
     assert expected.of_columns(asked.right) == pytest.approx(made[:, asked.right.places].sum() / total)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_total_is_the_best_unbiased_one(kind: CellKind) -> None:
     """Of rows and columns both, each by its precision: few rows tell the total better than many columns do. Would catch
@@ -123,6 +124,7 @@ def test_two_measurements_are_one_of_half_the_variance() -> None:
     assert found.total_variance == pytest.approx(one.total_variance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_told(kind: CellKind) -> None:
     """Sums with little noise tell nodes that differ apart, with much they do not; columns that are all alike are not

@@ -45,6 +45,7 @@ def by_grid(scales: Scales, residual: float, foretold: float, noise: float) -> t
     return mean, float(density @ (grid - mean) ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", [-7.0, -0.4, 0.0, 1.0, 3.0, 25.0])
 @pytest.mark.parametrize("foretold", [0.5, 9.0])
 def test_the_posterior_is_that_of_bayes_rule(residual: float, foretold: float) -> None:

@@ -124,6 +124,7 @@ def test_a_tail_is_kept() -> None:
     assert found.slopes[:2000].mean() < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("variance", [9.0, 225.0])
 def test_errors_are_as_small_and_as_large_as_told(shape: str, variance: float) -> None:

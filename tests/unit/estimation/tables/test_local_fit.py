@@ -92,6 +92,7 @@ def gap(taken: list[Counts], total: float | None) -> float:
     return float(above - below)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(evidence(), st.sampled_from([None, 300.0]))
 def test_a_fit_is_the_optimum_it_is_said_to_be(taken: list[Counts], total: float | None) -> None:

@@ -80,6 +80,7 @@ def test_quantiles_without_noise(level: float, place: int, interval: tuple[int, 
     assert EXACT.interval(level, 0.95) == interval
 
 
+@pytest.mark.slow
 def test_intervals_hold() -> None:
     """Of noisy counts of a known distribution nominal 95% intervals hold the quantile in 93% or more of 600 draws.
     Would catch errors that are too small; a planted one of half the size is found."""
@@ -100,6 +101,7 @@ def test_intervals_hold() -> None:
     assert held[0.5] < 0.93 * 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("empty", "scale", "confidence"), [(40, 8, 0.8), (1, 1, 0.99)])
 def test_intervals_hold_where_they_may_miss_most(empty: int, scale: int, confidence: float) -> None:
     """The quantile lies behind ranges without records, at each of whose ends just not enough are below: of 600 draws no

@@ -43,6 +43,7 @@ def within(known: np.ndarray, covariance: np.ndarray, reach: float) -> np.ndarra
     return np.asarray(known + reach * drawn @ root.T)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(groups(), st.sampled_from([1.0, 1.96, 2.8]))
 def test_variances_are_those_within_the_noise(group: tuple[np.ndarray, np.ndarray], reach: float) -> None:
@@ -68,6 +69,7 @@ def test_variances_are_those_within_the_noise(group: tuple[np.ndarray, np.ndarra
     assert s.max() / n[s.argmax()] <= float(ends[1][0]) + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curvature", [0.0, 0.5, 2.0, 8.0, 100.0])
 def test_the_ellipsoid_meets_the_surface_as_often_as_it_should(curvature: float) -> None:
     """Of 20,000 draws, at 95%: at least .947, whatever the curvature, and no more than .975. N is all but exact, so

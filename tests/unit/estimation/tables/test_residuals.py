@@ -176,6 +176,7 @@ def test_agrees_with_least_squares(data: st.DataObject) -> None:
         assert (float(value), float(variance)) == pytest.approx(asked, rel=1e-8, abs=1e-8, nan_ok=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.data())
 def test_the_order_of_measurements_does_not_matter(data: st.DataObject) -> None:
@@ -331,6 +332,7 @@ def by_law(weights_of: list[tuple[float, float]]) -> dict[float, list[float]]:
     return {variance: sorted(those) for variance, those in found.items()}
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_noises_of_a_value_are_weighed_as_released_numbers_are(data: st.DataObject) -> None:
@@ -364,6 +366,7 @@ def test_the_noises_of_a_value_are_weighed_as_released_numbers_are(data: st.Data
         assert found[variance] == pytest.approx(those, abs=2e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_answers_that_are_alike_weigh_noises_alike(data: st.DataObject) -> None:
