@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 # Every worker and every server that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo serve test quick lint types layers fast unit fuzz bench lock wheels image clean
+.PHONY: help setup demo serve test quick fast lint types layers unit fuzz bench lock wheels image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,7 +47,7 @@ quick: setup ## the inner loop: style, types, layering, fast tests without a ser
 	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target --keep-going lint types layers fast JOBS=$(JOBS)
 
 fast: setup
-	$(PYTEST) -m "not slow and not statistical and not postgres" --hypothesis-profile=few tests/unit tests/contracts $(PYTEST_ARGS)
+	$(PYTEST) -m "(unit or contract) and not slow and not postgres" --hypothesis-profile=few $(PYTEST_ARGS)
 
 lint: setup ## style
 	$(BIN)/ruff check .

@@ -15,6 +15,9 @@ from threadpoolctl import threadpool_limits
 from tests.kit.databases import migrated_database
 from tests.kit.postgres import server_of_run
 
+#: Fixtures of services and of readers of files.
+pytest_plugins = ("tests.kit.fixtures", "tests.kit.reading")
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # No test speaks TLS, and each client would read the certificates of all the world's authorities: 25 ms of a processor.
@@ -23,17 +26,17 @@ os.environ["SSL_CERT_DIR"] = os.devnull
 
 #: Files with tests of more than ten seconds on a quiet machine, the longest first.
 LONGEST = (
-    "tests/integration/test_crashes.py",
-    "tests/unit/estimation/tables/test_estimates.py",
-    "tests/integration/test_survivors.py",
-    "tests/statistical/test_adaptive_audit.py",
-    "tests/statistical/test_contract_audit.py",
-    "tests/unit/audit/test_replay_memory.py",
-    "tests/integration/test_outages.py",
-    "tests/integration/test_release_crashes.py",
-    "tests/adversarial/test_deaths.py",
-    "tests/unit/estimation/tables/test_residuals.py",
-    "tests/api/test_free_surface.py",
+    "tests/storage/test_crashes.py",
+    "tests/evidence/test_estimates.py",
+    "tests/operation/test_survivors.py",
+    "tests/privacy/test_adaptive_audit.py",
+    "tests/contract_sessions/test_contract_audit.py",
+    "tests/audit/test_replay_memory.py",
+    "tests/storage/test_outages.py",
+    "tests/releases/test_release_crashes.py",
+    "tests/answering/test_deaths.py",
+    "tests/evidence/test_residuals.py",
+    "tests/privacy/test_free_surface.py",
 )
 
 # Property tests draw the same examples in every run: what fails is the code, not the draw. `make fuzz` draws others.

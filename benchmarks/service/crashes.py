@@ -1,7 +1,7 @@
 """Servers killed with SIGKILL at every named step and at random moments, under load, and checked after each restart.
 
 Run `python -m benchmarks.service.crashes [--kills N]` (N kills on each database, default 120; some ten minutes in all).
-The harness is that of the tests (`tests/integration/crashes.py`): clients ask, open, close, register and retire, and
+The harness is that of the tests (`tests/kit/crashes.py`): clients ask, open, close, register and retire, and
 repeat under its key whatever got no reply. After each restart every reply that anybody received since the last check is
 held against the transcripts, the ledger against what the transcripts say was spent, each session that has moved is
 replayed, and the vault is held against the records; every 20 rounds, and at the end, all of it is done for everything.
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import free_port, postgres, report
-from tests.integration.crashes import RANDOM, WORKER, Findings, check, prepare, torture
+from tests.kit.crashes import RANDOM, WORKER, Findings, check, prepare, torture
 from tests.kit.servers import launching
 from tests.kit.steps import KEEPING, MIGRATING, WORKING
 

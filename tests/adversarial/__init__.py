@@ -1,1 +1,0 @@
-"""Attacks on a running service, each of which must fail."""

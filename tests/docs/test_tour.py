@@ -1,0 +1,103 @@
+"""docs/tour.md is what its commands print: all of them run, on real servers, and noise alone differs."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from app.demo.server import Server
+from benchmarks.tour import TOUR, TourFailed, blocks, survey, taken, typed
+
+pytestmark = pytest.mark.integration
+
+_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:e[+-]?\d+)?")
+#: What noise may change, in this order, beside numbers.
+_BY_NOISE = (
+    (r"[━─┏┓┡┩└┘┌┐├┤┼┬┴┳╇┃│]+", " "),
+    (r"\b(?=\d*[a-f])[0-9a-f]{5,64}\b", "#"),
+    (r"\b(?:estimate|measurement|cached)$", "source"),
+    (r"\((?:unbiased|model)\)", "(kind)"),
+    (_NUMBER.pattern, "#"),
+    (r"# ± #|# ± n/a|n/a|\bnull\b|\bNone\b", "#"),
+    (r"# to #|\(#, #\)", "#"),
+    (r"[ \t]+", " "),
+    # Where the log has come by then.
+    (r"in the log of (?:none|# entries)", "in the log of #"),
+)
+
+
+def shape(printed: str) -> list[str]:
+    """What was printed, line by line, without what noise may change."""
+    lines = []
+    for line in printed.splitlines():
+        for pattern, word in _BY_NOISE:
+            line = re.sub(pattern, word, line.strip())
+        lines.append(line)
+    return lines
+
+
+def test_every_command_runs_and_prints_what_stands_there() -> None:
+    """Would catch a command that fails, an answer of another form than the one shown, and a transcript that does not
+    replay."""
+    text = TOUR.read_text()
+    now = taken(text)
+    assert [block[:2] for block in blocks(now)] == [block[:2] for block in blocks(text)]
+    for (_, command, shown), (_, _, printed) in zip(blocks(text), blocks(now), strict=True):
+        assert shape(printed) == shape(shown), command
+    assert "the transcript replays" in now
+    assert "entries replay" in now
+    assert "Traceback" not in now
+
+
+def test_the_tour_has_what_it_promises() -> None:
+    """A tabulation, means by group, quantiles and drill-downs, on the command line and in Python, and no keys. Would
+    catch a form of question that is no longer shown, and a block that nothing types."""
+    text = TOUR.read_text()
+    assert text.count("```") == sum(4 if shown else 2 for *_, shown in blocks(text))
+    typed_in = {
+        language: "".join(command for of, command, _ in blocks(text) if of == language)
+        for language in ("bash", "python")
+    }
+    for word in (
+        "dataset check",
+        "dataset add",
+        "--group-by",
+        "--mean",
+        "--quantile",
+        "--sum",
+        "--where",
+        "=null",
+        "any",
+    ):
+        assert word in typed_in["bash"]
+    for word in ("check", "register", "marginal", "mean", "quantile", "sum", "variance", "where", "verify"):
+        assert f"{word}(" in typed_in["python"]
+    assert re.search(r"\d ± \d", text)
+    assert "cur_" not in text
+    assert not re.search(r"\b[\w-]{43}\b", text)
+
+
+def test_the_survey() -> None:
+    """Would catch another file than the one that is described."""
+    names, *records = csv.reader(survey().decode().splitlines())
+    assert len(names) == 24
+    assert len(records) == 5634
+    assert f"{len(records):,} married couples" in TOUR.read_text()
+
+
+@pytest.mark.parametrize(
+    ("language", "command"), [("bash", "false\n"), ("bash", "x=$(false)\n"), ("python", "1 / 0\n")]
+)
+def test_a_command_that_fails_is_noticed(tmp_path: Path, language: str, command: str) -> None:
+    """Would catch a tour that is written down whatever happens."""
+    with pytest.raises(TourFailed, match=language):
+        typed(language, [command], Server("http://127.0.0.1:1", "key"), tmp_path)
+
+
+def test_what_is_printed_stands_with_its_command(tmp_path: Path) -> None:
+    """Would catch outputs that move to the next block."""
+    parts = ["echo one; x=2\n", "true\n", "echo $x; echo three >&2\n"]
+    assert typed("bash", parts, Server("http://127.0.0.1:1", "key"), tmp_path) == ["one\n", "", "2\nthree\n"]

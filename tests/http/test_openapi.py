@@ -1,0 +1,232 @@
+"""The OpenAPI document against the server, by schemathesis: what is described is what happens.
+
+For every operation the systematic requests, valid and invalid, at every boundary that the document names; some of them
+and random valid ones with an admin's and an analyst's key. No reply may be a server error (a 503 included: nothing here
+gives a reason for one), have a status or a media type that the document does not give the operation, or a body that
+is not of the schema it gives; what breaks the document's own schema must be refused, and so must undescribed methods.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS, load_all_checks
+
+from app.http.openapi import declaration_schemas
+from curator_client.proofs.notes import Witness
+from tests.http.test_principals import ROUTES
+from tests.kit.noise import Noise
+from tests.kit.service import ARROW, JSON, NPY, Service, arrow, npy, open_session, people, register, serving, unique
+
+pytestmark = pytest.mark.api
+
+load_all_checks()
+CONFORMANCE = CHECKS.get_by_names(
+    [
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_schema_conformance",
+        "negative_data_rejection",
+        "unsupported_method",
+        "allow_header_conformance",
+    ]
+)
+#: Every operation, with the roles that may call it.
+OPERATIONS = {
+    f"{method} {path}".replace("nothing", "{name}")
+    .replace("0123456789abcdef0123456789abcdef", "{id}")
+    .replace("principals/nobody", "principals/{name}")
+    .replace("grants/nobody", "grants/{principal}")
+    .replace("witnesses/nobody", "witnesses/{name}")
+    .replace("0" * 64, "{id}"): roles.split()
+    for method, path, roles in ROUTES
+} | {"GET /healthz": ["admin", "analyst"], "GET /readyz": ["admin", "analyst"]}
+#: Shares of less are written with more digits than are taken, or have no plan.
+LEAST_EPSILON = 0.01
+#: Random valid requests for each operation and key, beside the systematic ones.
+EXAMPLES = 8
+#: Of the systematic requests with a second key, and of batches of whole questions, one in so many.
+OTHER_KEY, BATCHES = 7, 5
+#: A data set and a session of every kind, for the lists.
+KINDS: list[tuple[JSON, str, bytes, JSON]] = [
+    ({"kind": "graph", "nodes": 4, "records_public": True}, "g.txt", b"0 1\n1 2\n", {"construction": "mw"}),
+    ({"kind": "bipartite", "left": 2, "right": 3}, "g.csv", b"0,1,0.5\n", {"construction": "fk"}),
+    (
+        {"kind": "matrix", "rows": 2, "columns": 3, "lower": 0, "upper": 5, "absent": 0},
+        "m.csv",
+        b"row,column,value\n0,1,4.5\n",
+        {"construction": "md", "potential": "schatten", "p": 1.5},
+    ),
+    ({"kind": "multiset"}, "w.csv", b"element,count\nthe,3\n", {"construction": "smw", "sparsity": 3}),
+]
+#: It cannot be relied upon to come before the noise: tests/releases/test_releases_over_http.py holds that up.
+RACING = {"DELETE /v1/releases/{id}"}
+#: A body of theirs that succeeds takes more than their schema can tell: a spec within a string, and a file to match; or
+#: a workload of the data set's kind, with a method that serves it; or a signature.
+BEYOND_SCHEMA = {"POST /v1/datasets", "POST /v1/datasets/check", "POST /v1/releases", "POST /v1/log/cosignatures"}
+
+_eight = st.lists(st.floats(-1, 1), min_size=8, max_size=8)
+schemathesis.openapi.media_type(NPY, _eight.map(npy) | st.binary(max_size=200))
+schemathesis.openapi.media_type(ARROW, _eight.map(arrow) | st.binary(max_size=200))
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("fuzzed"), noise=Noise(), memory_limit=64 << 20) as running:
+        for kind, filename, data, mechanism in KINDS:
+            spec = {**kind, "name": unique(kind["kind"]), "budget": {"epsilon": 1.0, "delta": 1e-6}}
+            assert register(running.admin, spec, data, filename).status_code == 201
+            open_session(running.admin, spec["name"], mechanism=mechanism, epsilon=0.1)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def schema(fuzzed: Service) -> Any:
+    return schemathesis.openapi.from_dict(fuzzed.admin.get("/openapi.json").json())
+
+
+@pytest.fixture(scope="module")
+def analyst(fuzzed: Service) -> httpx.Client:
+    return fuzzed.principal("analyst")
+
+
+def existing(service: Service, client: httpx.Client, label: str) -> dict[str, str]:
+    """Path parameters of things that exist, made for this operation: it may destroy them."""
+    found = {}
+    if "/sessions/{id}" in label:
+        found["id"] = open_session(client, people(service))["id"]
+    if "/releases/{id}" in label:
+        found["id"] = released(client, people(service), done=not label.startswith("DELETE"))
+    if "/datasets/{name}" in label:
+        found["name"] = people(service)
+    if "/measurements/{id}" in label:
+        evidence = {"mechanism": {"construction": "evidence"}, "epsilon": 0.1, "max_updates": None}
+        session = open_session(client, found["name"], **evidence)["id"]
+        reply = client.post(f"/v1/sessions/{session}/queries", json={"type": "marginal", "attributes": ["sex"]})
+        assert reply.status_code == 200, reply.text
+        found["id"] = client.get(f"/v1/datasets/{found['name']}/measurements").json()["items"][0]["id"]
+    if "/principals/{name}" in label:
+        found["name"] = unique("leaver")
+        service.principal("analyst", found["name"])
+    if "/witnesses/{name}" in label:
+        found["name"], witness = unique("witness"), Witness(os.urandom(32))
+        auditor = service.principal("auditor", found["name"])
+        note = witness.cosign(auditor.get("/v1/log/checkpoint").content, 0)
+        asked = {"witness": witness.verifier.text()}
+        assert auditor.post("/v1/log/cosignatures", params=asked, content=note).status_code == 204
+    if "{principal}" in label:
+        found["principal"] = unique("grantee")
+        service.principal("analyst", found["principal"])
+    return found
+
+
+def released(client: httpx.Client, dataset: str, *, done: bool) -> str:
+    """A release of this data set; one that is not yet measured is cancelled by the first who asks."""
+    asked = {"dataset": dataset, "method": "gaussian", "workload": {"marginals": 1}, "epsilon": 0.1}
+    reply = client.post("/v1/releases", json=asked)
+    assert reply.status_code == 202, reply.text
+    id = str(reply.json()["id"])
+    if done:  # the stream ends with the work
+        assert client.get(f"/v1/releases/{id}/events").text.count("event: end") == 1
+    return id
+
+
+def systematic(schema: Any, label: str, role: str) -> Iterator[Any]:
+    """The systematic requests of an operation: all with the key of the least role that may call it. What they say is
+    read by the same code whoever says it, and what a question of a batch says by that of a question alone: of these
+    come some, to show that it is so.
+    """
+    method, path = label.split()
+    step = 1 if role == ("analyst" if "analyst" in OPERATIONS[label] else "admin") else OTHER_KEY
+    cases = schema.iter_coverage_cases(
+        schema[path][method],
+        generation_modes=list(GenerationMode),
+        generation_config=schema.config.generation,
+    )
+    batches = 0
+    for case in itertools.islice(cases, None, None, step):
+        questions = case.body.get("queries") if isinstance(case.body, dict) else None
+        if isinstance(questions, list) and questions and all(isinstance(each, dict) for each in questions):
+            batches += 1
+            if batches % BATCHES != 1:
+                continue
+        yield case
+
+
+@pytest.mark.parametrize("role", ["admin", "analyst"])
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_what_happens_is_what_is_described(
+    fuzzed: Service, schema: Any, analyst: httpx.Client, label: str, role: str
+) -> None:
+    """Catches a status, a media type or a field that the document does not tell, a request taken that the document
+    does not allow, and any server error. What a role may do has to succeed at least once: the rest would not be
+    reached otherwise.
+    """
+    client = fuzzed.admin if role == "admin" else analyst
+    method, path = label.split()
+    operation = schema[path][method]
+    exists, dataset = existing(fuzzed, client, label), people(fuzzed)
+    headers = {"Authorization": client.headers["Authorization"]}
+    statuses: set[int] = set()
+
+    def check(case: Any) -> None:
+        for name in set(exists) & set(case.path_parameters or ()):
+            case.path_parameters[name] = exists[name]
+        # What may be a data set's name becomes that of one which is there; what may not is sent as it is.
+        if isinstance(case.body, dict) and isinstance(name := case.body.get("dataset"), str) and 0 < len(name) <= 64:
+            case.body["dataset"] = dataset
+            share = case.body.get("epsilon")
+            if isinstance(share, float) and 0 < share < LEAST_EPSILON:
+                case.body["epsilon"] = LEAST_EPSILON
+        response = case.call(base_url=fuzzed.url, session=connection, headers=headers)
+        case.validate_response(response, checks=CONFORMANCE)
+        assert response.status_code < 500, response.text
+        statuses.add(response.status_code)
+
+    bounded = settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    # Thousands of requests on one connection: opening it anew for each took more than the requests.
+    with requests.Session() as connection:
+        connection.trust_env = False
+        for case in systematic(schema, label, role):
+            check(case)
+        bounded(given(case=operation.as_strategy(headers=headers))(check))()
+    if role in OPERATIONS[label] and label not in BEYOND_SCHEMA | RACING:
+        assert statuses & {200, 201, 202, 204}, statuses
+
+
+def test_a_declaration_has_its_schema(fuzzed: Service) -> None:
+    """Catches a form whose field spec is any text, and a schema that is named and not there. What the schema says is
+    tested with the examples of docs/datasets.md."""
+    document = fuzzed.admin.get("/openapi.json").json()
+    form = document["paths"]["/v1/datasets"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    assert form["schema"] == {"$ref": "#/components/schemas/RegistrationForm"}
+    shown = document["components"]["schemas"]
+    assert shown["RegistrationForm"]["properties"]["spec"] == {"$ref": "#/components/schemas/Declaration"}
+    assert shown["Declaration"] == declaration_schemas()["Declaration"]
+    fields = shown["TableSpec"]["properties"]
+    assert {"encoding", "null_values", "outside", "capacity", "attributes"} <= fields.keys()
+    assert {"grid", "dates", "by", "missing", "outside"} <= shown["Attribute"]["properties"].keys()
+
+
+def test_nothing_is_left_out(schema: Any) -> None:
+    """Catches an operation that the test above does not know."""
+    described = {operation.ok().label for operation in schema.get_all_operations()}
+    assert described == set(OPERATIONS)

@@ -1,0 +1,80 @@
+"""The two distributions: what their wheels hold, how the one names the other, that they serve where they are put."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from email.parser import Parser
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+def version(folder: Path) -> str:
+    return str(tomllib.loads((folder / "pyproject.toml").read_text())["project"]["version"])
+
+
+def hatchling(folder: Path, *arguments: str, **variables: str) -> str:
+    command = [sys.executable, "-m", "hatchling", *arguments]
+    told = {name: value for name, value in os.environ.items() if name != "CURATOR_CLIENT"} | variables
+    return subprocess.run(command, cwd=folder, env=told, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def wheels(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Both, built as `make wheels` does."""
+    made = tmp_path_factory.mktemp("wheels")
+    hatchling(root / "clients" / "python", "build", "-t", "wheel", "-d", str(made))
+    hatchling(root, "build", "-t", "wheel", "-d", str(made), CURATOR_CLIENT=f"=={version(root)}")
+    return {path.name.partition("-")[0]: path for path in made.glob("*.whl")}
+
+
+def needs(wheel: Path) -> list[str]:
+    with ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(archive.read(name).decode()).get_all("Requires-Dist") or []
+
+
+def test_what_is_in_them(root: Path, wheels: dict[str, Path]) -> None:
+    """Catches a module, a template or a style that is left out, and a file that is in both."""
+    held = {}
+    for name, wheel in wheels.items():
+        with ZipFile(wheel) as archive:
+            held[name] = {each for each in archive.namelist() if ".dist-info/" not in each}
+    kinds = (".py", ".jinja", ".css")
+    written = {path.relative_to(root).as_posix() for path in (root / "app").rglob("*") if path.suffix in kinds}
+    assert "app/report/templates/report.html.jinja" in written
+    assert {name for name in held["curator"] if not name.startswith("app/migrations/")} >= written
+    assert {name.partition("/")[0] for name in held["curator"]} == {"app"}
+    own = root / "clients" / "python"
+    shared = {path.relative_to(own).as_posix() for path in (own / "curator_client").rglob("*.py")}
+    assert held["curator_client"] == shared | {"curator_client/py.typed"}
+    assert wheels["curator_client"].stat().st_size < 150_000
+
+
+def test_how_the_one_names_the_other(root: Path, wheels: dict[str, Path]) -> None:
+    """Catches a wheel that asks for a folder of the machine that built it, and a checkout that asks an index for its
+    other half."""
+    assert version(root) == version(root / "clients" / "python")
+    assert f"curator-client=={version(root)}" in needs(wheels["curator"])
+    assert not [each for each in needs(wheels["curator"]) if "file:" in each]
+    assert needs(wheels["curator_client"]) == ["rfc8785>=0.1.4", "cryptography>=43; extra == 'log'"]
+    within = hatchling(root, "metadata", "dependencies")
+    assert f"curator-client @ {root.as_uri()}/clients/python" in within
+
+
+def test_they_serve_where_they_are_put(wheels: dict[str, Path], tmp_path: Path) -> None:
+    """Catches wheels that lean on the checkout: from an empty folder, the one alone and both together."""
+    for names, module in ((["curator_client"], "curator_client.proofs.follower"), ([*wheels], "app.verifying.folder")):
+        target = tmp_path / "-".join(names)
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(target)]
+        subprocess.run([*pip, *(str(wheels[name]) for name in names)], check=True, capture_output=True)
+        code = f"import {module}, curator_client; print({module}.__file__, curator_client.__file__)"
+        run = [sys.executable, "-c", code]
+        found = subprocess.check_output(run, cwd=tmp_path, env={"PYTHONPATH": str(target)}, text=True).split()
+        assert all(path.startswith(f"{target}/") for path in found), found

@@ -1,0 +1,91 @@
+"""Without the defence: whoever kills a server's first process has its database alone, while workers still answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.bootstrap.preconditions import StartRefused, standing_still
+from app.settings import Settings
+from app.storage.database import AlreadyServed, DataDirLock
+from tests.kit.patience import patience
+from tests.kit.servers import launching
+from tests.kit.service import head, read_reply
+from tests.kit.world import ADMIN_KEY
+from tests.operation.test_supervision import workers
+
+pytestmark = [pytest.mark.adversarial, pytest.mark.postgres]
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + patience(seconds)
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def free(folder: Path, server: str | None) -> bool:
+    """Whether a data folder, and a database where one is named, can be had alone."""
+    lock = DataDirLock(folder, None, server)
+    try:
+        lock.acquire()
+    except AlreadyServed:
+        return False
+    lock.release()
+    return True
+
+
+def test_workers_that_outlive_it_keep_others_out(tmp_path: Path, postgres_url: str) -> None:
+    """The first process of a server of two workers is killed with SIGKILL while one of them has a request under way,
+    which it finishes: until then neither the folder nor the database can be had alone, afterwards both. Catches locks
+    that end with the process that took them: files would be put under another key, or budgets forfeited, beside a
+    worker that still answers from them.
+    """
+    (tmp_path / "elsewhere").mkdir()
+    with launching(tmp_path / "data", postgres_url) as launcher:
+        server = launcher.start(workers=2).wait_until_ready()
+        eventually(lambda: len(workers(server)) == 2)
+        left = workers(server)
+        with socket.create_connection(("127.0.0.1", server.port), 60) as line:
+            line.sendall(head("POST", "/v1/plans", ADMIN_KEY, Content_Length=2, Expect="100-continue"))
+            stream = line.makefile("rb")
+            asked = read_reply(stream)
+            assert asked is not None
+            assert asked.status == 100  # a worker is at work on it
+            os.kill(server.pid, signal.SIGKILL)
+            eventually(lambda: len(psutil.wait_procs(left, timeout=0.01)[1]) == 1)
+            assert not free(launcher.folder, None)
+            assert not free(tmp_path / "elsewhere", postgres_url)
+            settings = Settings(data_dir=launcher.folder, database_url=postgres_url)
+            with pytest.raises(StartRefused, match="another process already serves"), standing_still(settings):
+                pass  # what forfeit, restore and a change of keys begin with
+            line.sendall(b"[]")
+            reply = read_reply(stream)
+            assert reply is not None
+            assert reply.status == 422
+        eventually(lambda: not psutil.wait_procs(left, timeout=0.01)[1])
+        eventually(lambda: free(launcher.folder, None) and free(tmp_path / "elsewhere", postgres_url), 10)
+    assert "Traceback" not in launcher.logs()
+
+
+def test_an_embedded_server_has_no_one_to_outlive_it(tmp_path: Path) -> None:
+    """Killed with SIGKILL, the one process of an embedded database leaves nobody behind, and both locks are free.
+    Catches a helper process that goes on holding, or goes on working.
+    """
+    with launching(tmp_path / "data", None) as launcher:
+        server = launcher.start().wait_until_ready()
+        assert not free(launcher.folder, None)
+        children = psutil.Process(server.pid).children(recursive=True)
+        os.kill(server.pid, signal.SIGKILL)
+        eventually(lambda: not server.alive())
+        eventually(lambda: not psutil.wait_procs(children, timeout=0.01)[1])
+        lock = DataDirLock(launcher.folder, launcher.folder / "curator.sqlite3")
+        lock.acquire()
+        lock.release()
