@@ -19,6 +19,8 @@ import pytest
 from app.storage.store import SqlTransaction
 from tests.kit.world import World, make_world, query
 
+pytestmark = pytest.mark.statistical
+
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 
 
