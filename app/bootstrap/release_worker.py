@@ -149,6 +149,8 @@ def _work(connection: socket.socket) -> None:
     try:
         job = pickle.loads(receive(connection))  # noqa: S301 - from the server
         tell("outcome", finish(job, partial(tell, "progress")))
+    except (ConnectionError, EOFError):
+        return  # the server has ended, and nobody is there to be told
     except CuratorError as error:
         tell("refused", error)
     except MemoryError:

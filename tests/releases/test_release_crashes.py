@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 ASKED = {"dataset": "d", "method": "gaussian", "workload": {"marginals": 1}, "epsilon": 0.05}
 #: Where noise may have been drawn and nothing is recorded.
 LOST = ("releasing: before the noise", "releasing: after the noise", "releasing: before the record")
+#: Where a release is finished while another one may be measured, whose noise is lost if the server dies just then.
+FINISHING = RELEASING[5:]
 #: Seconds after which another process takes a dead one's release.
 SILENCE = 2.0
 
@@ -67,12 +69,13 @@ def ended(caller: Caller, number: int) -> list[dict[str, Any]]:
         time.sleep(0.05)
 
 
-def complaints(caller: Caller, number: int, lost: int = 0) -> list[str]:
-    """What is wrong with so many releases, none of which was cancelled, and as many of which lost their noise."""
+def complaints(caller: Caller, number: int, lost: int = 0, more: int = 0) -> list[str]:
+    """What is wrong with so many releases, none of which was cancelled, as many of which lost their noise, and of which
+    some more may have."""
     found, wrong = ended(caller, number), []
     ledger = caller.pages("/v1/datasets/d/ledger", "entries")["entries"]
     done = [each for each in found if each["status"] == "done"]
-    if len(done) != len(found) - lost:
+    if not lost <= len(found) - len(done) <= lost + more:
         wrong.append(f"{len(done)} of {len(found)} releases are done")
     for each in found:
         if each["status"] != "done":
@@ -117,7 +120,7 @@ def test_it_is_carried_through_whatever_dies(tmp_path: Path, database: str | Non
             assert told is not None
             assert replies.setdefault(f"k{number}", told) == told
         assert len({told["id"] for told in replies.values()}) == len(RELEASING)
-        assert complaints(Caller(server.url), len(RELEASING), len(LOST)) == []
+        assert complaints(Caller(server.url), len(RELEASING), len(LOST), len(FINISHING)) == []
         assert "Traceback" not in launcher.logs()
 
 
