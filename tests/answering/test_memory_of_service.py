@@ -17,7 +17,9 @@ import httpx
 import numpy as np
 import pytest
 
-from app.curator import answers
+from app.curator import answers, opening
+from app.releases import factorization
+from app.services import openings
 from app.services.answering import dispatch
 from app.services.errors import NotFound
 from tests.kit.servers import Caller, Server, launching
@@ -66,6 +68,14 @@ def test_threads_share_heaps(tmp_path: Path) -> None:
     assert heaps(tmp_path / "as-it-was") > 3
     assert heaps(tmp_path / "shared", "share_heaps") == 2
     assert heaps(tmp_path / "told", "share_heaps", MALLOC_ARENA_MAX="1") == 1
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    """The process's caches are empty, as in a process that starts: they stand in its account of memory, and what tests
+    before left there would take the room that lanes share."""
+    for kept in (opening._SHARED, openings._kept, factorization._KEPT_ROWS):
+        kept.clear()
 
 
 def test_known_answers_are_accounted(worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
