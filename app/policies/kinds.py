@@ -237,7 +237,7 @@ class Derived(Kind[A]):
 
     def decide(self, left: float, within: float | None, confidence: float, slack: float) -> Wanted | None:
         share = self.policy.share(self.asked.question, left)
-        terms = _Terms(self)
+        terms = _Terms(self, hedged=within is None)
         if within is not None:
             return terms.accurate(left, within, confidence)
         return None if share <= 0 else terms.within(share, 1 + slack)
@@ -270,9 +270,14 @@ class Derived(Kind[A]):
 
 
 class _Terms:
-    """The variances that buying would bring."""
+    """The variances that buying would bring.
 
-    def __init__(self, kind: Derived[A]) -> None:
+    Args:
+        kind: of the statistic.
+        hedged: whether numbers that a model says are taken to be as far off as it says they may be.
+    """
+
+    def __init__(self, kind: Derived[A], *, hedged: bool) -> None:
         self._policy, self._kind = kind.policy, kind
         self._known = known = kind.known()
         self._marginal = kind.asked.question.marginal_of(self._policy.residuals.sizes)
@@ -280,7 +285,12 @@ class _Terms:
         least, most = kind.extent
         count = np.maximum(known.count, 1.0)[:, None]
         if kind.counts.begun:
-            means = np.clip(known.joint.values[:, 1:] / count, least, most)
+            means = known.joint.values[:, 1:] / count
+            if hedged:
+                # One that a model puts in the middle of what is possible would need no number of records beside it.
+                spread = np.where(known.unbiased, 0.0, np.nan_to_num(known.joint.variances))[:, 1:]
+                means = np.copysign(np.hypot(means, np.sqrt(spread) / count), means)
+            means = np.clip(means, least, most)
         else:
             means = np.broadcast_to(most / 2, (len(count), len(most)))
         self._likely = np.hstack([count, count * means])

@@ -140,9 +140,11 @@ class _OfMoments(Derived[StatisticOfNumbers]):
         return weighed(question, self.asked.axis, weights)
 
     def modelled(self, k: int, count: FloatArray) -> tuple[FloatArray | float, FloatArray | float]:
-        """A moment that was not measured of a group is like that of all records, within part of its spread."""
+        """A moment that was not measured of a group is like that of all records, within part of its spread; within all
+        of it where nobody knows how these are spread."""
         mean, spread = self._overall(self.moments[k - 1])
-        return mean, count * spread * ALIKE
+        told = self.policy.fits.tells_apart(self.asked.axis, self.asked.places)
+        return mean, count * spread * (ALIKE if told else 1.0)
 
     def _overall(self, moment: Moment) -> tuple[float, float]:
         """The mean and the deviation of a moment's weights over all records, as one-way counts tell it."""

@@ -62,9 +62,12 @@ class Quantile(Kind[StatisticOfNumbers]):
         if known is None:
             # Nobody knows how groups differ: they are cut alike, around the quantiles of all.
             spread, noise_part = _APART, deviation / float(np.median(count))
+            if not self.policy.fits.tells_apart(self.asked.axis, self.asked.places):
+                # Nor where those of all are: anywhere.
+                spread = 1.0
             if not self.counts.begun:
                 # Nor how many records there are: in ranges that are all alike.
-                spread, noise_part = 1.0, 1 / _MOST_RANGES
+                noise_part = 1 / _MOST_RANGES
             ends += [_around(within, level, spread, noise_part) for level in self.asked.levels]
         else:
             worst = 0.0

@@ -3,9 +3,12 @@
 Run `python -m benchmarks.research.statistics` (some ten minutes). Sessions of the service's own mechanism, in this
 process and with noise from NumPy, against a user who spends the same (epsilon, delta) on each question by itself:
 Gaussian or Laplace noise on the number of records and on the sum, half of the price each; for each quantile the
-exponential mechanism, priced in Renyi terms or as pure. Errors are root mean squares over all numbers of a kind of
-question, as ratios to the better of these in the same run; beside them how often nominal 95% intervals hold the truth.
-The records are those of ``../shared/data``.
+exponential mechanism, priced in Renyi terms or as pure, or the noisy counts of the declared bins. Errors are root mean
+squares over all numbers of a kind of question, as ratios to the best of these in the same run; beside them how often
+nominal 95% intervals hold the truth. A stream is an afternoon of all kinds of questions, or a few of them, whose number
+is declared or not; a user who does not know how many will come spends on them what sums up to the budget whenever he
+ends (:data:`UNKNOWN`). The records are those of ``../shared/data``, or made up: incomes that few have, with heavy
+tails, within bounds that are far too wide.
 """
 
 from __future__ import annotations
@@ -14,11 +17,14 @@ import argparse
 import csv
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from itertools import zip_longest
+from typing import Any, Literal
 
 import numpy as np
+from scipy.special import zeta
 
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms.protocol import Answer, Buy, Measured
@@ -29,7 +35,7 @@ from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
 from app.measurements.record import Measurement
-from app.privacy.ledger import Budget
+from app.privacy.ledger import Amounts, Budget
 from app.spaces.queries.registry import parse_query
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.records import RecordsTensor
@@ -38,6 +44,10 @@ from benchmarks.research.regret_data import DATA
 
 DELTA = 1e-9
 EPSILONS, SEEDS = (0.1, 1.0), 20
+#: What a user does by himself: Gaussian noise and the exponential mechanism in Renyi terms, both pure, or the counts of
+#: bins for quantiles.
+Way = Literal["noise", "pure", "bins"]
+WAYS: tuple[Way, ...] = ("noise", "pure", "bins")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +63,10 @@ class Survey:
         return self.columns[[a["name"] for a in self.attributes].index(name)]
 
     def numbers(self, name: str) -> np.ndarray:
-        """The numbers of an attribute on a grid, one a record."""
-        attribute = next(a for a in self.attributes if a["name"] == name)
-        return attribute["lower"] + attribute["grid"] * self.places(name).astype(np.float64)
+        """The numbers of an attribute on a grid, one a record; NaN where there is none."""
+        attribute, places = next(a for a in self.attributes if a["name"] == name), self.places(name)
+        numbers = attribute["lower"] + attribute["grid"] * places.astype(np.float64)
+        return np.where(places <= (attribute["upper"] - attribute["lower"]) // attribute["grid"], numbers, np.nan)
 
 
 def _asked(numbers: list[str], groups: list[list[str]]) -> list[dict[str, Any]]:
@@ -79,8 +90,8 @@ def _rows(folder: str) -> list[dict[str, str]]:
 
 @cache
 def survey(name: str) -> Survey:
-    """Fulton (25,766 persons: ages and incomes), Adult (48,842: ages and hours), and Titanic (1,304: ages and fares),
-    which no constant was chosen on.
+    """Fulton (25,766 persons: ages and incomes), Adult (48,842: ages and hours), Titanic (1,304: ages and fares), which
+    no constant was chosen on, and incomes that are made up: 39% have none, bounds are wide, and a region is empty.
     """
     if name == "titanic":
         rows = _rows("titanic")
@@ -95,6 +106,21 @@ def survey(name: str) -> Survey:
         return Survey(
             attributes, columns, _asked(["Age", "Fare"], [["Sex"], ["Pclass"], ["Embarked"], ["Sex", "Pclass"]])
         )
+    if name == "incomes":
+        rng = np.random.default_rng(7)
+        count = 20_000
+        region, educ = rng.choice(8, count, p=np.arange(8, 0, -1) / 36), rng.integers(0, 4, count)
+        income = (np.exp(rng.normal(9.4 + 0.3 * educ, 1.1)) // 100).astype(np.int64)
+        spent = np.clip(rng.gamma(2.0, 40.0, count), 0, 1_000_000).astype(np.int64)
+        columns = [np.where(rng.random(count) < 0.39, 5001, np.clip(income, 0, 5000)), spent // 10, region, educ]
+        edges = [0, 5_000, 10_000, 15_000, 20_000, 30_000, 40_000, 60_000, 100_000, 200_000, 500_000]
+        attributes = [
+            {"name": "income", "lower": 0, "upper": 500_000, "grid": 100, "edges": edges, "missing": True},
+            {"name": "spent", "lower": 0, "upper": 1_000_000, "grid": 10, "bins": 20},
+            {"name": "region", "size": 9},
+            {"name": "educ", "size": 4},
+        ]
+        return Survey(attributes, columns, _asked(["income", "spent"], [["region"], ["educ"], ["region", "educ"]]))
     if name == "fulton":
         rows = _rows("fulton-pums")
         income = (np.clip([float(r["income"]) for r in rows], 0, 500_000) // 100).astype(np.int64)
@@ -124,6 +150,42 @@ def survey(name: str) -> Survey:
 
 
 @dataclass(frozen=True, eq=False)
+class Stream:
+    """Questions that one session is asked, and whether it is told their number before."""
+
+    name: str
+    questions: list[dict[str, Any]]
+    declared: bool = True
+
+
+def streams(table: Survey) -> list[Stream]:
+    """An afternoon of all questions, its first ones, one question alone, and those of one kind by group; all but one
+    alone declared and not."""
+    everything = table.questions
+    number = everything[0]["of"]
+    half = [q for q in everything if q["of"] == number]
+    groups = [q["group_by"] for q in half if q["type"] == "mean" and "group_by" in q]
+    # The same number of every kind, in turn: the first of a short session are not all of one kind.
+    kinds = ("mean", "quantile", "sum", "variance")
+    turns = zip_longest(*([q for q in everything if q["type"] == kind] for kind in kinds))
+    mixed = [q for turn in turns for q in turn if q is not None]
+    found = [Stream("afternoon", everything), Stream("afternoon, undeclared", everything, declared=False)]
+    for kind in ("mean", "sum"):
+        found.append(Stream(f"a {kind}", [{"type": kind, "of": number}]))
+    found.append(Stream("a median", [{"type": "quantile", "of": number, "q": 0.5}]))
+    found.append(Stream("a mean by group", [{"type": "mean", "of": number, "group_by": groups[0]}]))
+    found.append(Stream("a median by group", [{"type": "quantile", "of": number, "q": 0.5, "group_by": groups[0]}]))
+    for count in (3, 5, 10, 15):
+        found.append(Stream(f"{count} questions", mixed[:count]))
+        found.append(Stream(f"{count} questions, undeclared", mixed[:count], declared=False))
+    return found
+
+
+#: Of a budget that serves nobody knows how many questions, the share of the t-th, from 1: it falls as t^-1.25.
+UNKNOWN = 1.25
+
+
+@dataclass(frozen=True, eq=False)
 class Truth:
     """The records that each number of an answer is about, and what is true of them."""
 
@@ -134,11 +196,12 @@ class Truth:
 def truth(table: Survey, words: dict[str, Any]) -> Truth:
     """Exact answers in the order of the service's."""
     numbers, groups = table.numbers(words["of"]), words.get("group_by", [])
+    there = ~np.isnan(numbers)
     sizes = [next(a for a in table.attributes if a["name"] == g)["size"] for g in groups]
     cells = np.zeros(len(numbers), np.int64)
     for group, size in zip(groups, sizes, strict=True):
         cells = cells * size + table.places(group)
-    members = [numbers[cells == cell] for cell in range(math.prod(sizes))]
+    members = [numbers[there & (cells == cell)] for cell in range(math.prod(sizes))]
     levels = words.get("q", [None])
     levels = levels if isinstance(levels, list) else [levels]
     return Truth(np.array([_of(words["type"], own, q) for own in members for q in levels]), members)
@@ -158,13 +221,16 @@ def _of(kind: str, own: np.ndarray, q: float | None) -> float:
 class Ours:
     """A session of the service's mechanism."""
 
-    def __init__(self, table: Survey, epsilon: float, seed: int) -> None:
+    def __init__(self, table: Survey, stream: Stream, epsilon: float, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
         declared = {"kind": "table", "attributes": table.attributes, "records_public": True, "name": "survey"}
         spec = parse_spec(declared | {"budget": {"epsilon": epsilon, "delta": DELTA}})
-        dataset = PublicDataset(spec, records=float(len(table.columns[0])))
+        budget = Budget.of(spec.budget.epsilon, spec.budget.delta)
+        # Nothing was spent yet, so that a session of all of it may be of pure noise.
+        left = Amounts(budget.total, spec.budget.epsilon)
+        dataset = PublicDataset(spec, records=float(len(table.columns[0])), left=left)
         asked = {"dataset": "survey", "mechanism": {"construction": "evidence"}, "epsilon": epsilon}
-        request = parse_request(asked | {"max_queries": len(table.questions)})
+        request = parse_request(asked | ({"max_queries": len(stream.questions)} if stream.declared else {}))
         self.session = Session(Opening(dataset, request, make_plan(dataset, request), None, Pins((), ())))
         self._data = RecordsTensor(table.columns, dataset.space.shape)
         for buy in self.session.purchases():
@@ -192,15 +258,22 @@ class Ours:
 
 
 class Alone:
-    """Each question by itself, with an equal part of the budget."""
+    """Each question by itself, with an equal part of the budget where their number is known."""
 
-    def __init__(self, table: Survey, epsilon: float, seed: int, *, pure: bool) -> None:
+    def __init__(self, table: Survey, stream: Stream, epsilon: float, seed: int, *, way: Way) -> None:
         self._rng = np.random.default_rng(seed)
-        self._table, self._pure = table, pure
+        self._table, self._pure, self._binned = table, way == "pure", way == "bins"
         spec = parse_spec({"name": "b", "kind": "multiset", "budget": {"epsilon": epsilon, "delta": DELTA}})
         budget = Budget.of(spec.budget.epsilon, spec.budget.delta)
-        self._each, self._order = epsilon / len(table.questions), float(budget.order)
-        self._renyi = float(budget.share(spec.budget.epsilon)) / len(table.questions)
+        self._epsilon, self._order = epsilon, float(budget.order)
+        self._share = float(budget.share(spec.budget.epsilon))
+        self._count = len(stream.questions) if stream.declared else None
+        self._asked = 0
+
+    def _part(self) -> float:
+        """The part of the budget that the next question has."""
+        self._asked += 1
+        return 1 / self._count if self._count is not None else self._asked**-UNKNOWN / float(zeta(UNKNOWN))
 
     def _noise(self, sensitivity: float, part: float, size: int) -> np.ndarray:
         """Noise of a vector that moves by so much, for part of a question's price."""
@@ -210,14 +283,19 @@ class Alone:
 
     def ask(self, words: dict[str, Any]) -> np.ndarray:
         """The answers."""
+        part = self._part()
+        self._each, self._renyi = part * self._epsilon, part * self._share
         attribute = next(a for a in self._table.attributes if a["name"] == words["of"])
         low, high = float(attribute["lower"]), float(attribute["upper"])
         middle, half = (low + high) / 2, (high - low) / 2
         members = truth(self._table, words).members
         if words["type"] == "quantile":
             levels = words["q"] if isinstance(words["q"], list) else [words["q"]]
+            if self._binned:
+                return np.array([found for own in members for found in self._by_bins(own, levels, attribute)])
             return np.array([self._quantile(own, q, attribute, len(levels)) for own in members for q in levels])
-        kinds, public = {"sum": 2, "mean": 2, "variance": 3}[words["type"]], len(members) == 1
+        kinds = {"sum": 2, "mean": 2, "variance": 3}[words["type"]]
+        public = len(members) == 1 and "missing" not in attribute
         part = 1 / (kinds - public)
         sizes = np.array([float(len(own)) for own in members])
         count = sizes if public else sizes + self._noise(1.0, part, len(members))
@@ -243,74 +321,93 @@ class Alone:
         chances = np.exp((score - score.max()) * each / (2 * max(q, 1 - q)))
         return float(self._rng.choice(grid, p=chances / chances.sum()))
 
+    def _by_bins(self, own: np.ndarray, levels: list[float], attribute: dict[str, Any]) -> list[float]:
+        """Quantiles of the noisy counts of the declared bins, evenly spread within each."""
+        low, high = float(attribute["lower"]), float(attribute["upper"])
+        edges = np.array(attribute.get("edges", np.linspace(low, high, attribute.get("bins", 1) + 1)), dtype=np.float64)
+        counts = np.maximum(np.histogram(own, edges)[0] + self._noise(1.0, 1.0, len(edges) - 1), 0.0)
+        below = np.concatenate([[0.0], np.cumsum(counts)])
+        return [float(np.interp(q * below[-1], below, edges)) for q in levels]
 
-def rows(names: list[str]) -> list[dict[str, Any]]:
-    """One row for each survey, epsilon and kind of question."""
-    found = []
-    for name in names:
-        table = survey(name)
-        exact = [truth(table, words).values for words in table.questions]
-        for epsilon in EPSILONS:
-            squares: dict[tuple[str, str], list[float]] = defaultdict(list)
-            held: dict[str, list[bool]] = defaultdict(list)
-            for seed in range(SEEDS):
-                ours = Ours(table, epsilon, seed)
-                others = {
-                    "noise": Alone(table, epsilon, seed, pure=False),
-                    "pure": Alone(table, epsilon, seed, pure=True),
-                }
-                for words, true in zip(table.questions, exact, strict=True):
-                    kind = f"{words['type']} by {'+'.join(words['group_by'])}" if "group_by" in words else words["type"]
-                    kind = f"{words['of']}: {kind}"
-                    values, lows, highs = ours.ask(words)
-                    told = ~np.isnan(values) & ~np.isnan(true)
-                    squares[kind, "ours"] += np.square(values - true)[told].tolist()
-                    held[kind] += ((lows <= true) & (true <= highs))[told].tolist()
-                    for other, session in others.items():
-                        squares[kind, other] += np.square(session.ask(words) - true)[told].tolist()
-            for kind in held:
-                errors = {who: math.sqrt(np.mean(squares[kind, who])) for who in ("ours", "noise", "pure")}
-                best = min(errors["noise"], errors["pure"])
-                found.append(
-                    {
-                        "survey": name,
-                        "epsilon": epsilon,
-                        "question": kind,
-                        "kind": kind.split(": ")[1].split()[0],
-                        "rmse": errors["ours"],
-                        "best alone": best,
-                        "ratio": errors["ours"] / best if best else None,
-                        "held": float(np.mean(held[kind])),
-                    }
-                )
-    return found
+
+def rows(names: list[str], seeds: int, only: str) -> list[dict[str, Any]]:
+    """One row for each survey, epsilon, stream and kind of question; of streams whose names begin so."""
+    return [
+        row
+        for name in names
+        for stream in streams(survey(name))
+        if stream.name.startswith(only)
+        for epsilon in EPSILONS
+        for row in played(name, stream, epsilon, seeds)
+    ]
+
+
+def played(name: str, stream: Stream, epsilon: float, seeds: int) -> Iterator[dict[str, Any]]:
+    """One row for each kind of question of a stream."""
+    table = survey(name)
+    exact = [truth(table, words).values for words in stream.questions]
+    squares: dict[tuple[str, str], list[float]] = defaultdict(list)
+    held: dict[str, list[bool]] = defaultdict(list)
+    for seed in range(seeds):
+        ours = Ours(table, stream, epsilon, seed)
+        others = {way: Alone(table, stream, epsilon, seed, way=way) for way in WAYS}
+        for words, true in zip(stream.questions, exact, strict=True):
+            kind = f"{words['type']} by {'+'.join(words['group_by'])}" if "group_by" in words else words["type"]
+            kind = f"{words['of']}: {kind}"
+            values, lows, highs = ours.ask(words)
+            found = {way: session.ask(words) for way, session in others.items()}
+            # No value is told of groups that may have nobody: others guess, which is judged where there is somebody.
+            told = ~np.isnan(values) & ~np.isnan(true)
+            squares[kind, "ours"] += np.square(values - true)[told].tolist()
+            held[kind] += ((lows <= true) & (true <= highs))[told].tolist()
+            for way, other in found.items():
+                squares[kind, way] += np.square(other - true)[told].tolist()
+    for kind in held:
+        if not held[kind]:
+            continue
+        errors = {who: math.sqrt(np.mean(squares[kind, who])) for who in ("ours", *WAYS)}
+        best = min(errors[way] for way in WAYS)
+        yield {
+            "survey": name,
+            "epsilon": epsilon,
+            "stream": stream.name,
+            "question": kind,
+            "kind": kind.split(": ")[1].split()[0],
+            "rmse": errors["ours"],
+            "best alone": best,
+            "ratio": errors["ours"] / best if best else None,
+            "held": float(np.mean(held[kind])),
+        }
 
 
 def main() -> None:
     """Buy and report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--surveys", nargs="*", default=["fulton", "adult", "titanic"])
-    parser.add_argument("--only", default="", help="kinds of questions that begin so, such as quantile")
+    parser.add_argument("--surveys", nargs="*", default=["fulton", "adult", "incomes", "titanic"])
+    parser.add_argument("--only", default="", help="streams that begin so, such as afternoon")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
     asked = parser.parse_args()
-    found = [row for row in rows(asked.surveys) if asked.only in row["question"]]
+    found = rows(asked.surveys, asked.seeds, asked.only)
     summary = []
-    for name in asked.surveys:
-        for epsilon in EPSILONS:
-            for kind in ("mean", "sum", "variance", "quantile"):
-                own = [row for row in found if (row["survey"], row["epsilon"], row["kind"]) == (name, epsilon, kind)]
-                ratios = [row["ratio"] for row in own if row["ratio"]]
-                if ratios:
-                    held = float(np.mean([row["held"] for row in own]))
-                    summary.append([name, epsilon, kind, math.exp(float(np.mean(np.log(ratios)))), max(ratios), held])
+    grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in found:
+        grouped[row["survey"], row["epsilon"], row["stream"], row["kind"]].append(row)
+    for key, own in grouped.items():
+        ratios = [row["ratio"] for row in own if row["ratio"]]
+        if ratios:
+            held = float(np.mean([row["held"] for row in own]))
+            summary.append([*key, math.exp(float(np.mean(np.log(ratios)))), max(ratios), held])
     report(
         "statistics_summary",
         "Statistics of numbers, by kind",
-        ["survey", "epsilon", "statistic", "mean ratio", "largest ratio", "intervals that hold"],
+        ["survey", "epsilon", "stream", "statistic", "mean ratio", "largest ratio", "intervals that hold"],
         summary,
-        seeds=SEEDS,
+        seeds=asked.seeds,
     )
-    columns = ["survey", "epsilon", "question", "rmse", "best alone", "ratio", "held"]
-    report("statistics", "Statistics of numbers", columns, [[row[c] for c in columns] for row in found], seeds=SEEDS)
+    columns = ["survey", "epsilon", "stream", "question", "rmse", "best alone", "ratio", "held"]
+    report(
+        "statistics", "Statistics of numbers", columns, [[row[c] for c in columns] for row in found], seeds=asked.seeds
+    )
 
 
 if __name__ == "__main__":

@@ -256,8 +256,14 @@ class LocalFits:
         return Fit(question.attributes, cells, counts, (), 1 / count, float(total.variances))
 
     def shares(self, attribute: int) -> FloatArray:
-        """The best known shares of the records that have each value of an attribute; equal ones if nothing is known."""
+        """The best known shares of the records that have each value of an attribute; equal ones of the cells that it is
+        counted in at first where nothing is known."""
         return self._one_way(attribute).shares
+
+    def tells_apart(self, attribute: int, places: int) -> bool:
+        """Whether anything is known of how records are spread over the first values of an attribute."""
+        cells = self._one_way(attribute).cells
+        return cells is not None and len(np.unique(cells.labels[:places])) > 1
 
     def _made(
         self,
@@ -317,17 +323,21 @@ class LocalFits:
             for k, a in enumerate(own.attributes):
                 self._measured[a][own.partition(k)] = None
         self._seen = len(taken.measurements), len(taken.contrasts), len(taken.combinations)
-        size = self._residuals.sizes[attribute]
-        found = _OneWay(np.full(size, 1 / size), None)
+        start = self._residuals.starting.get(attribute)
+        prior = np.full(self._residuals.sizes[attribute], 1.0)
+        if start is not None:
+            # Where nothing was counted, as many are taken to be in each cell that was declared.
+            prior = start.spread(1 / start.counts, 0)
+        found = _OneWay(prior / prior.sum(), None)
         for partition in sorted(self._measured[attribute], key=lambda p: -p.cells):
             marginal = Marginal.of(self._residuals.sizes, {attribute: partition})
             known = self._residuals.unbiased(Cells(marginal))
             if marginal.attributes and known.estimable.all():
-                counts = np.maximum(_projected(known.values), LEAST_COUNT) / partition.counts
-                shares = partition.spread(counts / float(counts @ partition.counts), 0)
-                start = self._residuals.starting.get(attribute)
+                counts = np.maximum(_projected(known.values), LEAST_COUNT)
+                weights = counts / counts.sum() / partition.summed(prior, 0)
+                shares = prior * partition.spread(weights, 0)
                 fine = marginal.whole or (start is not None and partition.refines(start))
-                found = _OneWay(shares, (partition, float(known.variances.max())) if fine else None)
+                found = _OneWay(shares, (partition, float(known.variances.max())) if fine else None, partition)
                 break
         self._one_ways[attribute] = self.version, found
         return found
@@ -335,11 +345,18 @@ class LocalFits:
 
 @dataclass(frozen=True, eq=False)
 class _OneWay:
-    """Shares of the values of one attribute, which sum to one, and the cells that they were known of with the variance
-    of the count of one; None where these are coarser than the cells that it is counted in at first."""
+    """What is known of the values of one attribute.
+
+    Attributes:
+        shares: of the values; they sum to one.
+        base: the cells that they were known of, with the variance of the count of one; None where these are coarser
+            than the cells that it is counted in at first.
+        cells: those that they were known of, however coarse; None where nothing is known.
+    """
 
     shares: FloatArray
     base: tuple[Partition, float] | None
+    cells: Partition | None = None
 
 
 @dataclass(eq=False)
