@@ -149,6 +149,9 @@ def survey(name: str) -> Survey:
     return Survey(attributes, columns, _asked(["age", "hours-per-week"], groups))
 
 
+AFTERNOON = "afternoon"
+
+
 @dataclass(frozen=True, eq=False)
 class Stream:
     """Questions that one session is asked, and whether it is told their number before."""
@@ -169,7 +172,7 @@ def streams(table: Survey) -> list[Stream]:
     kinds = ("mean", "quantile", "sum", "variance")
     turns = zip_longest(*([q for q in everything if q["type"] == kind] for kind in kinds))
     mixed = [q for turn in turns for q in turn if q is not None]
-    found = [Stream("afternoon", everything), Stream("afternoon, undeclared", everything, declared=False)]
+    found = [Stream(AFTERNOON, everything), Stream(f"{AFTERNOON}, undeclared", everything, declared=False)]
     for kind in ("mean", "sum"):
         found.append(Stream(f"a {kind}", [{"type": kind, "of": number}]))
     found.append(Stream("a median", [{"type": "quantile", "of": number, "q": 0.5}]))
@@ -380,6 +383,27 @@ def played(name: str, stream: Stream, epsilon: float, seeds: int) -> Iterator[di
         }
 
 
+_SUMMED = ("mean ratio", "largest ratio", "intervals that hold")
+
+
+def summed(rows: list[dict[str, Any]], *by: str) -> list[list[Any]]:
+    """A row for each combination of some columns: geometric mean and largest of the ratios, and the mean of how often
+    intervals hold."""
+    grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["ratio"]:
+            grouped[tuple(row[column] for column in by)].append(row)
+    return [
+        [
+            *key,
+            math.exp(float(np.mean([math.log(row["ratio"]) for row in own]))),
+            max(row["ratio"] for row in own),
+            float(np.mean([row["held"] for row in own])),
+        ]
+        for key, own in grouped.items()
+    ]
+
+
 def main() -> None:
     """Buy and report."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -388,20 +412,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     asked = parser.parse_args()
     found = rows(asked.surveys, asked.seeds, asked.only)
-    summary = []
-    grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for row in found:
-        grouped[row["survey"], row["epsilon"], row["stream"], row["kind"]].append(row)
-    for key, own in grouped.items():
-        ratios = [row["ratio"] for row in own if row["ratio"]]
-        if ratios:
-            held = float(np.mean([row["held"] for row in own]))
-            summary.append([*key, math.exp(float(np.mean(np.log(ratios)))), max(ratios), held])
+    afternoons = [row for row in found if row["stream"] == AFTERNOON]
     report(
         "statistics_summary",
-        "Statistics of numbers, by kind",
-        ["survey", "epsilon", "stream", "statistic", "mean ratio", "largest ratio", "intervals that hold"],
-        summary,
+        "Statistics of an afternoon, by kind",
+        ["survey", "epsilon", "statistic", *_SUMMED],
+        summed(afternoons, "survey", "epsilon", "kind"),
+        seeds=asked.seeds,
+    )
+    report(
+        "statistics_streams",
+        "Statistics of a few questions, by kind",
+        ["stream", "statistic", *_SUMMED],
+        summed(found, "stream", "kind"),
         seeds=asked.seeds,
     )
     columns = ["survey", "epsilon", "stream", "question", "rmse", "best alone", "ratio", "held"]
