@@ -27,7 +27,7 @@ from scipy.optimize import brentq
 from app.estimation.intervals import Estimates
 from app.estimation.scores import Scores
 from app.estimation.tables.dense_fit import DenseFit, fitted, paired
-from app.estimation.tables.estimates import around, possible
+from app.estimation.tables.estimates import around, contradicted, possible
 from app.estimation.tables.local_fit import MOST_FITTED, Fit, LocalFits
 from app.estimation.tables.residuals import Residuals, Unbiased, blank
 from app.estimation.tails import Term, norm_quantile, normal_quantile, reach
@@ -483,6 +483,7 @@ class Policy:
             given: the values that were shown before, in the question's shape; they are shown again.
         """
         unbiased = self.residuals.unbiased(question)
+        values = self.value(question, bought, unbiased) if given is None else given
         model = normal_quantile(confidence)
         if adaptive:
             missed = of_looks(1 - confidence, self._bought[question.marginal_of(self._sizes)])
@@ -491,7 +492,6 @@ class Policy:
             model = max(model, self.chosen_quantile(question.attributes, missed, also=question.cells))
         else:
             reaches = self.residuals.reaches(question, unbiased, confidence)
-        values = self.value(question, bought) if given is None else given
 
         def deviations() -> FloatArray:
             fit = self._fit(question)
@@ -552,13 +552,23 @@ class Policy:
             normal, heavy, step = normal + own, heavy + more, max(step, residuals.longest_step)
         return norm_quantile(normal, heavy, missed / sets, step)
 
-    def value(self, question: Question, bought: Bought | None) -> FloatArray:
-        """The values that are shown of a question after it was recorded, without their errors."""
+    def value(self, question: Question, bought: Bought | None, unbiased: Unbiased | None = None) -> FloatArray:
+        """The values that are shown of a question after it was recorded, without their errors: the fit's, near to what
+        was measured for it, unless all that was measured contradicts them.
+
+        Args:
+            question: of this table.
+            bought: what was measured for it.
+            unbiased: its unbiased values; they are found where they are left out.
+        """
         if question.additive:
             return self._adding(question).values
         values = self._expected(question, self._fit(question))
         if bought is not None:
             values = self._near(question, *bought.counts, values=values)
+        known = self.residuals.unbiased(question) if unbiased is None else unbiased
+        if contradicted(values, known):
+            values = known.values
         return np.clip(values, *possible(question, self.residuals.public_total))
 
     def working_bytes(self, question: Question) -> int:

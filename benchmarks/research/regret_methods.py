@@ -131,7 +131,7 @@ def policy(table: World, questions: list[Question], epsilon: float, seed: int, d
         score.take(values - exact)
         if number % every == 0:
             inside = (shown.lows <= exact + 1e-9) & (exact - 1e-9 <= shown.highs)
-            for kind, chosen in (("unbiased", shown.estimable), ("model", ~shown.estimable)):
+            for kind, chosen in (("unbiased", shown.unbiased), ("model", ~shown.unbiased)):
                 score.covered[kind][0] += int((inside & chosen).sum())
                 score.covered[kind][1] += int(chosen.sum())
     score.seconds, score.paid, score.kappa = spent, session.paid, session.policy.kappa

@@ -6,15 +6,21 @@ value plus or minus a quantile times its standard deviation. It covers the truth
 questions that were not chosen by the noise they are answered with. Where the question is not estimable the interval is
 the model's, around the value, with the posterior deviation of the fit: as true as the model is.
 
-How far the unbiased interval reaches is that of the law of its noise (:mod:`app.estimation.tails`). Intervals are cut
-to what is possible. The standard error shown belongs to the value shown: it is that of the unbiased value, and what
-lies between the two in the deviations that the interval reaches (an eighth of one at least). That is the longer arm
-from the value to the interval before it was cut, divided by how many deviations the interval reaches: the normal law's
-where noise is normal, more where it has longer tails or the question was chosen by it.
+How far the unbiased interval reaches is that of the law of its noise (:mod:`app.estimation.tails`). It is that of the
+nearest value to the unbiased one that is possible, which is nearer to the truth, and is cut to what is possible: of a
+count that noise took far below zero it goes as far up as of one that was measured as zero. It reaches the value shown,
+wherever that lies. The standard error shown belongs to the value shown: it is that of the unbiased value, and what lies
+between the two in the deviations that the interval reaches (an eighth of one at least). That is the longer arm from the
+value to the interval before it was cut, divided by how many deviations the interval reaches: the normal law's where
+noise is normal, more where it has longer tails or the question was chosen by it.
+
+A fit may be wrong by more than noise: where its values and the unbiased ones are farther from each other than the noise
+of these can be, and than the fit is likely to be nearer, the unbiased ones are shown (:func:`contradicted`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -25,6 +31,9 @@ from app.estimation.tails import normal_quantile
 from app.spaces.questions import Question
 from app.spaces.tensor import FloatArray
 
+#: A fit whose values were true would be off the unbiased ones by once their variance on average; by twice, and so many
+#: deviations of that average, it is farther from the truth than they are.
+_CONTRADICTED, _SURELY = 2.0, 3.0
 #: Intervals of integer noise may reach nowhere: to tell errors by they are taken to reach this.
 _LEAST_DEVIATIONS = 0.125
 
@@ -55,6 +64,8 @@ def around(
     if not question.additive:
         values = np.clip(values, least, most)
     centres, errors = unbiased.values, unbiased.standard_errors
+    if not question.additive:
+        centres = np.clip(centres, least, most)
     if not unbiased.estimable.all():
         own = deviations()
         centres = np.where(unbiased.estimable, centres, values)
@@ -63,13 +74,30 @@ def around(
     return Estimates(
         values=values,
         standard_errors=shown_errors(values - centres, errors, reaches),
-        lows=np.clip(centres - reaches, least, most),
-        highs=np.clip(centres + reaches, least, most),
+        lows=np.minimum(values, np.clip(centres - reaches, least, most)),
+        highs=np.maximum(values, np.clip(centres + reaches, least, most)),
         unbiased=unbiased.estimable,
         confidence=confidence,
         linear=unbiased.values,
         linear_errors=unbiased.standard_errors,
     )
+
+
+def contradicted(values: FloatArray, unbiased: Unbiased) -> bool:
+    """Whether unbiased values say that a fit's are farther from the truth than they are themselves.
+
+    The square of the difference is on average the variance of the unbiased value, where the fit is true, and more by
+    the square of the fit's error: as much again where both err alike. Of few values that average is held to be larger
+    by chance: its own deviation is ``sqrt(2 / n)`` variances for n values of normal noise.
+
+    Args:
+        values: of the fit.
+        unbiased: of the same question.
+    """
+    if not unbiased.estimable.all() or not (unbiased.variances > 0).all():
+        return False
+    off = float(np.mean(np.square(values - unbiased.values) / unbiased.variances))
+    return off > _CONTRADICTED + _SURELY * math.sqrt(2 / max(np.size(values), 1))
 
 
 def shown_errors(moved: FloatArray, errors: FloatArray, reaches: FloatArray) -> FloatArray:
