@@ -149,7 +149,7 @@ def adversary(table: World, pool: list[Question], epsilon: float, seed: int) -> 
     def answer(question: Question) -> FloatArray:
         bought = session.ask(question)
         shown, exact = session.policy.shown(question, bought, 0.95), table.exact(question)
-        kind = "unbiased" if shown.estimable else "model"
+        kind = "unbiased" if shown.unbiased else "model"
         score.covered[kind][0] += int(shown.lows <= exact + 1e-9 and exact - 1e-9 <= shown.highs)
         score.covered[kind][1] += 1
         return shown.values
