@@ -340,3 +340,18 @@ def test_the_product_stands_in_for_a_fit_that_is_not_to_be_had(monkeypatch: pyte
     assert found.converged == local.converged == (planted == "too many cells")
     assert not found.known
     assert np.array_equal(found.values(question), local.product(question).values(question))
+
+
+def test_where_nothing_was_counted_declared_cells_hold_as_many_records() -> None:
+    """Shares before anything is known, and once only the two halves are. Would catch values that are taken to be evenly
+    spread where cells of uneven widths were declared."""
+    starting = {0: Partition.runs(6, np.array([0, 1, 2]))}
+    residuals = Residuals((6,), 100.0, starting)
+    fits = LocalFits(residuals)
+    assert fits.shares(0) == pytest.approx([1 / 3, 1 / 3, *[1 / 12] * 4])
+    assert not fits.tells_apart(0, 6)
+    residuals.add(measured(Marginal.of((6,), {0: Partition.runs(6, np.array([0, 3]))}), 1e-6, np.array([90.0, 10.0])))
+    # Of the first half's seven and a half parts of a record's chance the first two cells have four each.
+    assert fits.shares(0) == pytest.approx([0.4, 0.4, 0.1, *[0.1 / 3] * 3], abs=1e-3)
+    assert fits.tells_apart(0, 6)
+    assert not fits.tells_apart(0, 3)

@@ -617,3 +617,27 @@ def test_errors_are_foretold_of_many_attributes() -> None:
         float(policy.residuals.unbiased(Product.over(w)).standard_errors) for w in ({0: half}, {3: half, 5: half})
     ]
     assert foretold == pytest.approx(errors, rel=1e-9)
+
+
+def test_a_table_that_a_fit_cannot_follow_is_told_by_what_was_measured() -> None:
+    """The third of three signs is nearly always the product of the others: pairs of them look independent, and a fit
+    holds the three to be so until it is forced. What is shown of a free answer errs no more than half as much again as
+    the unbiased values do. Would catch a fit that is shown though measurements contradict it."""
+    rng = np.random.default_rng(3)
+    one, two = rng.integers(0, 2, (2, 20_000))
+    three = np.where(rng.random(20_000) < 0.97, one ^ two, 1 - (one ^ two))
+    rest = rng.integers(0, 12, 20_000)
+    table = np.zeros((2, 2, 2, 12), np.int64)
+    np.add.at(table, (one, two, three, rest), 1)
+    parity = Cells(Marginal.of(table.shape, dict.fromkeys((0, 1, 2))))
+    truth, squares = table.sum(axis=3), np.zeros(2)
+    for seed in range(5):
+        session = Session(table, funds(), seed)
+        for _ in range(2):
+            bought = session.ask(parity)
+        found = session.policy.shown(parity, bought, 0.95)
+        assert (found.lows <= found.values).all()
+        assert (found.values <= found.highs).all()
+        assert found.linear is not None
+        squares += [np.square(values - truth).sum() for values in (found.values, found.linear)]
+    assert squares[0] <= 1.5**2 * squares[1]

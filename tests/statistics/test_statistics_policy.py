@@ -813,6 +813,45 @@ def test_ranges_are_bought_around_the_quantile(kind: NoiseKind) -> None:
     assert (shown.highs - shown.lows <= STEP * 60).all()
 
 
+def uncounted(places: int, starts: list[int]) -> Statistics:
+    """Of records whose number is public, and of nothing else: only that numbers were declared in some cells."""
+    sizes = (2, places, 1)
+    starting = {AXIS: Partition.runs(places, np.array(starts))}
+    return Statistics(Policy(Residuals(sizes, 10_000.0, starting), means(1.0, pure=True, questions=3)), {})
+
+
+def test_a_first_median_is_looked_for_where_cells_were_declared() -> None:
+    """Cells that were declared narrow at the beginning of a wide range: most ranges are cut there. Would catch ranges
+    of equal width, of which the first holds nearly all that anybody has."""
+    places = 5000
+    asked = Asking.of("quantile", Product.over({}), (AXIS, places, 0.0, 1.0), (0.5,))
+    inside = []
+    for starts in ([0, 10, 20, 40, 70, 100, 200, 500], [0]):
+        buy = uncounted(places, starts).decide(asked, 1.0, None, 0.95)
+        assert buy is not None
+        (partition,) = buy.marginal.partitions
+        assert partition is not None
+        begins = np.flatnonzero(np.diff(partition.labels)) + 1
+        inside.append(float((begins <= 500).mean()))
+    assert inside[0] > 0.8
+    assert inside[1] < 0.2
+
+
+def test_a_first_mean_pays_for_the_number_of_records() -> None:
+    """Half of the records have a number, and where these lie nobody knows: a mean far from the middle is as far off as
+    the number of records is. Would catch a mean that is taken to be in the middle because nothing says otherwise."""
+    places = 401
+    asked = Asking.of("mean", Product.over({AXIS: np.arange(402) < places}), (AXIS, places, 0.0, 1.0))
+    policy = Policy(Residuals((2, 402, 1), 10_000.0), means(1.0, pure=True, questions=3))
+    buy = Statistics(policy, {}).decide(asked, 1.0, None, 0.95)
+    assert buy is not None
+    prices = {
+        part.moment is None: sensitivity.absolute
+        for part, sensitivity in zip(buy.strategy.parts, buy.strategy.sensitivity, strict=True)
+    }
+    assert 0.25 <= prices[True] / (prices[True] + prices[False]) <= 0.5
+
+
 def test_groups_take_memory_one_after_another() -> None:
     """Of a group whose numbers were never counted a model tells the covariances of many ends. Would catch those of all
     groups that are held at once, which of the most that may be asked are gigabytes.
