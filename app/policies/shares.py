@@ -65,7 +65,7 @@ class Share(Derived[CompiledShare]):
         assert found.linear is not None
         assert found.linear_errors is not None
         asked = self.asked
-        count, part = (self.policy.value(one, None).reshape(-1) for one in (asked.question, asked.part_question))
+        count, part = (self.policy.fitted(one, None).reshape(-1) for one in (asked.question, asked.part_question))
         fitted = np.divide(part, count, out=found.linear.copy(), where=count > 0)
         farthest = (CELL_REACH if self.asked.question.shape else REACH) * found.linear_errors
         near = np.clip(fitted, found.linear - farthest, found.linear + farthest)

@@ -561,14 +561,27 @@ class Policy:
             bought: what was measured for it.
             unbiased: its unbiased values; they are found where they are left out.
         """
+        values = self.fitted(question, bought)
+        if question.additive:
+            return values
+        known = self.residuals.unbiased(question) if unbiased is None else unbiased
+        if contradicted(values, known):
+            values = np.clip(known.values, *possible(question, self.residuals.public_total))
+        return values
+
+    def fitted(self, question: Question, bought: Bought | None) -> FloatArray:
+        """The fit's values of a question, near to what was measured for it, whether or not anything contradicts them:
+        those of questions that make up a whole add up to it.
+
+        Args:
+            question: of this table.
+            bought: what was measured for it.
+        """
         if question.additive:
             return self._adding(question).values
         values = self._expected(question, self._fit(question))
         if bought is not None:
             values = self._near(question, *bought.counts, values=values)
-        known = self.residuals.unbiased(question) if unbiased is None else unbiased
-        if contradicted(values, known):
-            values = known.values
         return np.clip(values, *possible(question, self.residuals.public_total))
 
     def working_bytes(self, question: Question) -> int:
