@@ -136,3 +136,32 @@ class Scaled(SystemNoise):
 
     def gaussian(self, scale: Any, ahead: int = 1024) -> NoiseBlock:
         return super().gaussian(Fraction(scale) * self._factor, min(ahead, self._most))
+
+
+class Asked(Noise):
+    """No noise, and which it should have been: an audit that sees what is released without noise, and knows that the
+    service draws what it asks for (:mod:`tests.sessions.test_direct_audit`), may draw that as often as it likes.
+
+    Attributes:
+        asked: law, scale in grid units and number of values, of each time that noise is taken.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, Any, int]] = []
+
+    def laplace(self, scale: Any, ahead: int = 1024) -> Source:
+        return Source(lambda n: self._noted("laplace", scale, n))
+
+    def gaussian(self, scale: Any, ahead: int = 1024) -> Source:
+        return Source(lambda n: self._noted("gaussian", scale, n))
+
+    def _noted(self, law: str, scale: Any, n: int) -> npt.NDArray[np.int64]:
+        self.asked.append((law, scale, n))
+        return np.zeros(n, np.int64)
+
+
+def drawn(law: str, scale: Any, number: int) -> npt.NDArray[np.int64]:
+    """So many values of the service's noise."""
+    values: npt.NDArray[np.int64] = getattr(SystemNoise(), law)(scale, number).take(number)
+    return values

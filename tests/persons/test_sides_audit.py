@@ -6,8 +6,9 @@ how much more the one is like itself than like the other: a weight of 1 or -1 on
 Whatever the mechanism, an event may be e^epsilon times as likely in the one world as in the other, and no more but for
 delta. The planted faults make that fail.
 
-Questions go through the whole service, each to a data set that is registered anew; releases of all cells are planned
-and measured by the service's parts. Noise is real. Wrong alarms have probability below 1e-6 a test.
+Questions go through the whole service, once for each graph and without noise: of the law and the scale that it asked
+for as many stories are drawn as the audit wants. Releases of all cells are planned and measured by the service's parts,
+with real noise. Wrong alarms have probability below 1e-6 a test.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ from app.storage.private_data import CsrData, DenseData
 from app.storage.readers import edges, read_private
 from app.storage.readers.sides import kept_of_each
 from tests.kit.audits import proven_delta
+from tests.kit.noise import Asked, drawn
 from tests.kit.world import make_world
 
 pytestmark = pytest.mark.statistical
 
 EPSILON, DELTA, MOST = 1.0, 1e-6, 8
 LEFT, RIGHT = 30, 200
-SAMPLES, STORIES = 80, 3000
+STORIES = 3000
 SPEC: dict[str, Any] = {
     "kind": "bipartite",
     "left": LEFT,
@@ -85,19 +87,20 @@ def asked(folder: Path, first: np.ndarray, second: np.ndarray) -> float:
     places = np.flatnonzero(telling)
     question = {"type": "sparse", "indices": places.tolist(), "weights": telling.reshape(-1)[places].tolist()}
     words = {"mechanism": {"construction": "laplace"}, "epsilon": EPSILON, "max_queries": 1, "max_updates": None}
-    world, counts = make_world(folder / "data", noise=SystemNoise(), readers=readers), []
+    world, counts = make_world(folder / "data", noise=Asked(), readers=readers), []
     try:
         ann = world.analyst("ann")
         for side, content in enumerate(FILES):
-            above = 0
-            for number in range(SAMPLES):
-                name = f"d{side}-{number}"
-                world.register_file({**SPEC, "name": name}, "d.csv", content)
-                above += world.ask(ann, world.open(ann, name, **words), question)["value"] > between
-            counts.append(above)
+            world.register_file({**SPEC, "name": f"d{side}"}, "d.csv", content)
+            id = world.open(ann, f"d{side}", **words)
+            world.noise.asked.clear()
+            value = world.ask(ann, id, question)["value"]
+            ((law, scale, _),) = world.noise.asked
+            unit = world.built.services.sessions.get(ann, id)["plan"]["noise_scale"] / float(scale)
+            counts.append(int((value + drawn(law, scale, STORIES) * unit > between).sum()))
     finally:
         world.stop()
-    return proven_delta(EPSILON, [(counts[0], counts[1])], SAMPLES, SAMPLES)
+    return proven_delta(EPSILON, [(counts[0], counts[1])], STORIES, STORIES)
 
 
 def released(_: Path, first: np.ndarray, second: np.ndarray) -> float:
