@@ -8,8 +8,6 @@ from decimal import Decimal
 from typing import Any, Self
 
 from app.audit.books import Book, Books
-from app.privacy.exactness import ceil_to, floor_to
-from app.privacy.ledger import SHOWN, Account
 from curator_client.proofs.findings import Unfollowed
 from curator_client.proofs.notes import Checkpoint
 
@@ -84,7 +82,7 @@ _COUNTS = ("sessions", "open_sessions", "releases", "open_releases", *_SUMMED)
 def _dataset(book: Book, counts: dict[str, int]) -> dict[str, Any]:
     """The summary of a data set; see :meth:`FolderVerdict.document`."""
     account, spec = book.account, book.registered.public.spec
-    budget = account.budget
+    budget, shown = account.budget, account.shown(account.regime)
     return {
         "dataset": spec.name,
         "kind": spec.kind,
@@ -97,18 +95,11 @@ def _dataset(book: Book, counts: dict[str, int]) -> dict[str, Any]:
         "regime": account.regime,
         "impure": account.impure,
         "budget": {"renyi": str(budget.total), "pure": str(budget.epsilon), "epsilon": str(budget.epsilon)},
-        "spent": _amounts(account, account.spent, account.pure_spent),
-        "reserved": _amounts(account, account.reserved, account.pure_reserved),
-        "remaining": {
-            "renyi": str(account.remaining),
-            "pure": str(account.pure_remaining),
-            "epsilon": str(
-                floor_to(account.pure_remaining, SHOWN) if account.regime == "pure" else account.remaining_epsilon
-            ),
-        },
+        "spent": _amounts(account.spent, account.pure_spent, shown.spent),
+        "reserved": _amounts(account.reserved, account.pure_reserved, shown.reserved),
+        "remaining": _amounts(account.remaining, account.pure_remaining, shown.remaining),
     }
 
 
-def _amounts(account: Account, renyi: Decimal, pure: Decimal) -> dict[str, str]:
-    epsilon = ceil_to(pure, SHOWN) if account.regime == "pure" else account.budget.spent_epsilon(renyi)
+def _amounts(renyi: Decimal, pure: Decimal, epsilon: Decimal) -> dict[str, str]:
     return {"renyi": str(renyi), "pure": str(pure), "epsilon": str(epsilon)}

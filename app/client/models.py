@@ -104,8 +104,9 @@ class BudgetSum:
 class Budget:
     """A data set's (epsilon, delta) and how much of epsilon is spent, held by open sessions, and left.
 
-    These are of the ``regime``, that one of the sums ``renyi`` and ``pure`` that has more left. A session of pure noise
-    may take all that is left of ``pure`` until other noise may have been taken: then the data set is ``impure``.
+    These are of the ``regime``, that one of the sums ``renyi`` and ``pure`` that has more left; where as much is left
+    of both, the one of which less is spent. A session of pure noise may take all that is left of ``pure`` until other
+    noise may have been taken: then the data set is ``impure``.
     """
 
     epsilon: Decimal

@@ -143,9 +143,10 @@ class SumView(Reply):
 class BudgetView(SumView):
     """A data set's budget as epsilons.
 
-    What is spent, reserved and left is said of its ``regime``, the sum that has more left: ``renyi``, in which
-    everything is counted, or ``pure``, in which pure noise is, until other noise may have been taken (``impure``). Both
-    stand beside it. A session of pure noise may take all that is left of ``pure``, or have a part of it whose price in
+    What is spent, reserved and left is said of its ``regime``, the sum that has more left (where as much is left of
+    both, the one of which less is spent), so that it never passes ``epsilon``: ``renyi``, in which everything is
+    counted, or ``pure``, in which pure noise is, until other noise may have been taken (``impure``). Both stand beside
+    it. A session of pure noise may take all that is left of ``pure``, or have a part of it whose price in
     the other sum is no more than its share there.
     """
 

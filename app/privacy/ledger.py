@@ -124,9 +124,12 @@ class Budget:
 
     def spent_epsilon(self, spent: Decimal) -> Decimal:
         """epsilon * spent/R, rounded up to 1e-12 (never above epsilon while spent <= R)."""
-        value = Fraction(self.epsilon) * Fraction(amount(spent)) / Fraction(self.total)
-        shown = ceil_to(value, SHOWN)
-        return min(shown, self.epsilon) if spent <= self.total else shown
+        return self.rounded_up(Fraction(self.epsilon) * Fraction(amount(spent)) / Fraction(self.total))
+
+    def rounded_up(self, epsilon: Exact) -> Decimal:
+        """A part of epsilon, rounded up to 1e-12; never above epsilon unless the part is."""
+        shown = ceil_to(epsilon, SHOWN)
+        return min(shown, self.epsilon) if epsilon <= self.epsilon else shown
 
 
 def _kept(delta: Decimal) -> Fraction:
@@ -272,6 +275,15 @@ Regime = Literal["renyi", "pure"]
 
 
 @dataclass(frozen=True, slots=True)
+class Epsilons:
+    """Where a budget stands as it is shown: parts of its epsilon by one of its sums."""
+
+    spent: Decimal
+    reserved: Decimal
+    remaining: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """Where a data set stands: ``reserved`` is promised to sessions and releases, ``spent`` is gone.
 
@@ -346,8 +358,33 @@ class Account:
 
     @property
     def regime(self) -> Regime:
-        """The sum of which the larger part of epsilon is left."""
-        return "pure" if self.pure_remaining > self.budget.epsilon_left(self.remaining) else "renyi"
+        """The sum that is shown: the one of which the larger part of epsilon is left; where as much is left of both,
+        the one of which less is spent.
+
+        A sum that is past its bound has less than nothing left, and the other one keeps the guarantee then; so what is
+        shown as spent and reserved never passes epsilon. The pure sum says nothing once other noise was taken.
+        """
+        if self.impure:
+            return "renyi"
+        budget = self.budget
+        part = Fraction(EXACT.subtract(budget.total, self.used)) / Fraction(budget.total)
+        by_renyi = floor_to(Fraction(budget.epsilon) * part, SHOWN)
+        by_pure = floor_to(EXACT.subtract(budget.epsilon, self.pure_used), SHOWN)
+        if by_renyi != by_pure:
+            return "pure" if by_pure > by_renyi else "renyi"
+        return "pure" if self.shown("pure").spent < self.shown("renyi").spent else "renyi"
+
+    def shown(self, regime: Regime) -> Epsilons:
+        """Where the budget stands by one of its sums: what is spent and reserved rounded up to 1e-12, and what neither
+        of them is; nothing is left of the pure sum once other noise was taken.
+        """
+        budget = self.budget
+        if regime == "renyi":
+            spent, reserved = budget.spent_epsilon(self.spent), budget.spent_epsilon(self.reserved)
+        else:
+            spent, reserved = budget.rounded_up(self.pure_spent), budget.rounded_up(self.pure_reserved)
+        left = max(Decimal(0), EXACT.subtract(budget.epsilon, EXACT.add(spent, reserved)))
+        return Epsilons(spent, reserved, Decimal(0) if regime == "pure" and self.impure else left)
 
     @property
     def whole(self) -> Amounts | None:
@@ -360,12 +397,6 @@ class Account:
         if self.reserved or self.pure_reserved or not left or left < self.budget.epsilon_left(self.remaining):
             return None
         return Amounts(self.remaining, left)
-
-    @property
-    def remaining_epsilon(self) -> Decimal:
-        """The remainder of epsilon by the total, beside the spent and the reserved one as they are shown."""
-        shown = EXACT.add(self.budget.spent_epsilon(self.spent), self.budget.spent_epsilon(self.reserved))
-        return max(Decimal(0), EXACT.subtract(self.budget.epsilon, shown))
 
     def left_for(self, requested: Amounts) -> Decimal:
         """How much epsilon something of this kind could have instead."""

@@ -81,12 +81,7 @@ class Book:
 
 
 def _budget(account: Account) -> dict[str, Any]:
-    budget, pure = account.budget, account.regime == "pure"
-    spent, reserved = (
-        (account.pure_spent, account.pure_reserved)
-        if pure
-        else (budget.spent_epsilon(account.spent), budget.spent_epsilon(account.reserved))
-    )
+    budget, shown = account.budget, account.shown(account.regime)
     return {
         "epsilon": text_of(budget.epsilon),
         "delta": text_of(budget.delta),
@@ -95,6 +90,6 @@ def _budget(account: Account) -> dict[str, Any]:
         **{name: text_of(getattr(account, name)) for name in _SUMS},
         "impure": account.impure,
         "regime": account.regime,
-        "spent_epsilon": text_of(spent),
-        "reserved_epsilon": text_of(reserved),
+        "spent_epsilon": text_of(shown.spent),
+        "reserved_epsilon": text_of(shown.reserved),
     }

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
 from app.curator.opening import Header, StatedPlan
 from app.curator.plan import SessionPlan
 from app.privacy.errors import InsufficientBudget
-from app.privacy.exactness import ceil_to, floor_to
-from app.privacy.ledger import SHOWN, Account, Amounts, Budget, Share
+from app.privacy.exactness import ceil_to
+from app.privacy.ledger import SHOWN, Account, Amounts, Budget, Epsilons, Regime, Share
 from app.services.errors import BudgetExhausted
 from app.services.ports import DatasetRow, Holding, LedgerKind, LedgerRow, SessionRow
 
@@ -122,21 +122,10 @@ def forfeit_rest(row: DatasetRow, account: Account, at: str) -> tuple[DatasetRow
 def budget_view(account: Account) -> dict[str, Any]:
     """A data set's budget as epsilons; what is left is rounded down.
 
-    What is said of the whole is said of the sum that has more left; both stand beside it.
+    What is said of the whole is said of the sum that is shown (:attr:`Account.regime`); both stand beside it.
     """
     budget, regime = account.budget, account.regime
-    sums = {
-        "renyi": {
-            "spent_epsilon": float(budget.spent_epsilon(account.spent)),
-            "reserved_epsilon": float(budget.spent_epsilon(account.reserved)),
-            "remaining_epsilon": float(account.remaining_epsilon),
-        },
-        "pure": {
-            "spent_epsilon": float(ceil_to(account.pure_spent, SHOWN)),
-            "reserved_epsilon": float(ceil_to(account.pure_reserved, SHOWN)),
-            "remaining_epsilon": float(floor_to(account.pure_remaining, SHOWN)),
-        },
-    }
+    sums = {name: _epsilons(account.shown(name)) for name in get_args(Regime)}
     return {
         "epsilon": float(budget.epsilon),
         "delta": float(budget.delta),
@@ -147,8 +136,16 @@ def budget_view(account: Account) -> dict[str, Any]:
     }
 
 
+def _epsilons(shown: Epsilons) -> dict[str, float]:
+    return {
+        "spent_epsilon": float(shown.spent),
+        "reserved_epsilon": float(shown.reserved),
+        "remaining_epsilon": float(shown.remaining),
+    }
+
+
 def moved_epsilon(row: LedgerRow, account: Account) -> float:
-    """A movement as a part of a data set's epsilon, rounded up, in the sum that says what is left of the whole."""
+    """A movement as a part of a data set's epsilon, rounded up, in the sum that is shown of the whole."""
     if account.regime == "pure" and row.pure is not None:
         return float(ceil_to(Decimal(row.pure), SHOWN))
     return float(account.budget.spent_epsilon(Decimal(row.amount)))

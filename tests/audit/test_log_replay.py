@@ -162,6 +162,15 @@ def test_all_follows_and_the_books_are_the_ledgers(story: Story) -> None:
         assert float(told["remaining"]["epsilon"]) == shown["remaining_epsilon"]
         assert told["movements"] == len(ledger["entries"])
         assert told["impure"] == shown["impure"]
+    # All of this budget went to pure noise, which the other sum counts as more than all.
+    whole = found[story.pure]
+    assert whole["regime"] == "pure"
+    assert (
+        Decimal("0.999")
+        < Decimal(whole["spent"]["epsilon"])
+        <= 1
+        < Decimal(whole["spent"]["renyi"]) / Decimal(whole["budget"]["renyi"])
+    )
     sessions = {each["session"]: each for each in document["sessions"]}
     assert {name: sessions[id]["status"] for name, id in story.ids.items() if name != "all"} == {
         **dict.fromkeys(story.ids.keys() - {"all"}, "closed"),

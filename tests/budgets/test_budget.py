@@ -73,6 +73,29 @@ class TestShares:
         assert 0 <= problem["remaining"] < 1e-9
         check_ledger(service, dataset)
 
+    def test_pure_noise_for_all_of_a_budget(self, service: Service) -> None:
+        """A session and a release that take it all hold epsilon, and have spent it then. Catches the price in the sum
+        that they pass shown, which is more than twice the budget, while nothing is left of either.
+        """
+        analyst, whole = service.principal("analyst"), {"remaining_epsilon": 0.0, "regime": "pure"}
+        dataset = people(service)
+        words = {"mechanism": {"construction": "laplace"}, "max_updates": None, "max_queries": 1, "epsilon": 1.0}
+        id = open_session(analyst, dataset, **words)["id"]
+        shown = budget(service, dataset)
+        assert shown["renyi"]["reserved_epsilon"] > 2
+        assert shown.items() >= {**whole, "spent_epsilon": 0.0, "reserved_epsilon": 1.0}.items()
+        ask(analyst, id, FEMALE)
+        assert budget(service, dataset).items() >= {**whole, "spent_epsilon": 1.0, "reserved_epsilon": 0.0}.items()
+        ledger = service.admin.get(f"/v1/datasets/{dataset}/ledger").json()
+        assert [entry["epsilon"] for entry in ledger["entries"]] == [1.0, 1.0]
+
+        dataset = people(service)
+        asked = {"dataset": dataset, "method": "histogram", "workload": {"marginals": 1}, "epsilon": 1.0}
+        assert analyst.post("/v1/releases", json=asked).status_code == 202
+        shown = budget(service, dataset)
+        assert shown["spent_epsilon"] + shown["reserved_epsilon"] == 1.0
+        assert shown["renyi"]["spent_epsilon"] + shown["renyi"]["reserved_epsilon"] > 2
+
     def test_remaining_is_what_neither_spent_nor_reserved_is(self, service: Service) -> None:
         """After hits, each on its own place: remaining = epsilon - spent - reserved, and what is shown as remaining
         can be reserved to the last digit. Catches charges taken from the remainder instead of the reservation.

@@ -1,6 +1,7 @@
 """The ledger's arithmetic: exact in both sums, against the spender, never past what either clause allows."""
 
 import itertools
+import math
 from decimal import ROUND_DOWN, ROUND_UP, Decimal, localcontext
 from fractions import Fraction
 
@@ -260,6 +261,50 @@ def shares(draw: st.DrawFn) -> Share:
     return Share(Amounts(reserved, draw(AMOUNTS)), Amounts(spent, draw(AMOUNTS)))
 
 
+def check_shown(account: Account) -> None:
+    """What is shown of a budget, by fractions: of the sums that hold, the one with more left on the grid of 1e-12, then
+    the one of which less is spent; rounded up, within epsilon."""
+    epsilon, grid = Fraction(account.budget.epsilon), 10**12
+    spent = {
+        "renyi": epsilon * Fraction(account.spent) / Fraction(account.budget.total),
+        "pure": Fraction(account.pure_spent),
+    }
+    used = {
+        "renyi": epsilon * Fraction(account.used) / Fraction(account.budget.total),
+        "pure": Fraction(account.pure_used),
+    }
+    hold = [name for name in ("renyi", "pure") if used[name] <= epsilon and not (name == "pure" and account.impure)]
+    assert account.regime in hold
+    other = "pure" if account.regime == "renyi" else "renyi"
+    if other in hold:
+        left, others = (math.floor((epsilon - used[name]) * grid) for name in (account.regime, other))
+        assert left >= others
+        assert left > others or math.ceil(spent[account.regime] * grid) <= math.ceil(spent[other] * grid)
+    shown = account.shown(account.regime)
+    assert 0 <= Fraction(shown.spent) - spent[account.regime] < Fraction(1, grid)
+    assert shown.spent <= account.budget.epsilon
+    assert shown.reserved <= account.budget.epsilon
+    assert shown.remaining == max(Decimal(0), account.budget.epsilon - shown.spent - shown.reserved)
+
+
+def test_pure_noise_for_all_of_a_budget_is_shown_as_that() -> None:
+    """Nothing is left of either sum. Would catch the price in the other sum shown, which is more than twice epsilon."""
+    whole = Amounts(BUDGET.total * 2, Decimal(1))
+    held = Account(BUDGET).reserve(whole)
+    for account in (held, held.charge(Share.of(whole), whole)):
+        assert account.regime == "pure"
+        check_shown(account)
+    # Here as much is left of both, and of the pure sum less is spent; but other noise was taken.
+    other = Account(BUDGET, spent=BUDGET.total, pure_spent=Decimal("0.3"), impure=True)
+    assert (other.regime, other.shown("renyi").spent) == ("renyi", Decimal(1))
+    same = Account(BUDGET, spent=BUDGET.total, pure_reserved=Decimal("0.7"), pure_spent=Decimal("0.3"))
+    assert (same.regime, same.shown("pure").spent) == ("pure", Decimal("0.3"))
+    # What is past its bound has less left than what is full.
+    past = Account(BUDGET, reserved=BUDGET.total, spent=Decimal("1e-24"), pure_spent=Decimal(1))
+    assert past.regime == "pure"
+    check_shown(past)
+
+
 @given(st.lists(st.tuples(shares(), st.integers(1, 1000)), max_size=5), AMOUNTS, AMOUNTS)
 def test_the_account_over_shares(parts: list[tuple[Share, int]], gone: Decimal, gone_pure: Decimal) -> None:
     """Its sums are those of fractions. Would catch a share that is
@@ -279,7 +324,7 @@ def test_the_account_over_shares(parts: list[tuple[Share, int]], gone: Decimal, 
     assert account.remaining == max(Decimal(0), BUDGET.total - account.used)
     assert account.pure_remaining == (0 if impure else max(Decimal(0), 1 - account.pure_used))
     left = BUDGET.epsilon_left(account.remaining)
-    assert account.regime == ("pure" if account.pure_remaining > left else "renyi")
+    check_shown(account)
     shown = account.pure_remaining.quantize(Decimal("1e-12"), ROUND_DOWN)
     nobody = reserved + pure_reserved > 0 or not shown or shown < left
     assert account.whole == (None if nobody else Amounts(account.remaining, shown))
@@ -388,6 +433,7 @@ class Ledger(RuleBasedStateMachine):
         assert (Fraction(account.used), Fraction(account.pure_used)) == self.sums()
         assert account.impure == self.impure
         assert self.fits(*self.sums())
+        check_shown(account)
 
 
 TestLedger = Ledger.TestCase
