@@ -37,7 +37,7 @@ from tests.sessions.test_direct_audit import alarms
 
 pytestmark = pytest.mark.statistical
 
-NUMBER, PLACES = 4000, 160
+NUMBER, PLACES = 4000, 200
 RANDOM = np.random.default_rng(3)
 PLACE, SEX = (
     np.minimum(RANDOM.integers(0, PLACES, NUMBER), RANDOM.integers(0, PLACES, NUMBER)),
@@ -63,12 +63,12 @@ CONTENT = "place,sex,job,code\n" + "".join(f"p{p},{s},{j},{j % 200}\n" for p, s,
 COLUMNS = [PLACE, SEX]
 QUESTIONS = [
     {"type": "hierarchy", "attribute": "place", "within": within, "where": where}
-    for within in (120.0, 90.0, 70.0)
+    for within in (120.0, 80.0)
     for where in ({}, {"sex": 1})
 ]
 
 
-def released(folder: Path, noise: SystemNoise) -> list[np.ndarray]:
+def released(folder: Path, noise: SystemNoise, *, replayed: bool = False) -> list[np.ndarray]:
     """What is left of every level that was measured, in units of its record's scale."""
     world: World = make_world(folder, noise=noise)
     try:
@@ -100,7 +100,8 @@ def released(folder: Path, noise: SystemNoise) -> list[np.ndarray]:
             assert start == len(told["values"])
             due = Fraction(order) * sum(part["multiplier"] ** 2 for part in told["hierarchy"]) / (2 * scale**2)
             assert 0 <= Fraction(line["cost"]["renyi"]) - due <= Fraction(1, 10**24)
-        world.audit()
+        if replayed:
+            world.audit()
     finally:
         world.stop()
     return left
@@ -109,8 +110,8 @@ def released(folder: Path, noise: SystemNoise) -> list[np.ndarray]:
 def test_every_level_has_the_noise_that_its_record_states(tmp_path: Path) -> None:
     """Some thousand values. Catches noise of another scale or law than stated and paid for, a level that is not counted
     or multiplied as its record says, and noise that levels share."""
-    left = released(tmp_path, SystemNoise())
-    assert len(left) >= 6
+    left = released(tmp_path, SystemNoise(), replayed=True)
+    assert len(left) >= 4
     assert sum(map(len, left)) > 800
     assert alarms(np.concatenate(left), "gaussian") == []
     for level in left:
@@ -140,7 +141,7 @@ def test_intervals_hold_and_errors_are_those_that_are_stated(kind: NoiseKind, di
     query = parse_query({"type": "hierarchy", "attribute": "place"}).compiled(space_of(parse_spec(spec)))
     question = query.question
     assert isinstance(question, Nested)
-    strategy, noise, rounds = serving(question)[division], Noise(kind, Decimal(400), 0), 400
+    strategy, noise, rounds = serving(question)[division], Noise(kind, Decimal(400), 0), 150
     rng = np.random.default_rng(division)
     held, squares = np.zeros(question.shape), np.zeros(question.shape)
     for _ in range(rounds):
