@@ -1,4 +1,5 @@
-"""A black-box audit of tests with a fresh measurement behind a hit: real rounds, real noise, a real account.
+"""A black-box audit of tests with a fresh measurement behind a hit: real rounds, noise of the real law, a real
+account.
 
 Two neighbouring tables, the one with a record more in its first cell, are asked for the same marginal over and over,
 where the record decides at which side of the threshold the distance stands. The adversary knows the mechanism, so he
@@ -26,9 +27,8 @@ from app.privacy.costs import ConditionalRelease, DiscreteGaussianAnswer, Releas
 from app.privacy.errors import InsufficientBudget
 from app.privacy.exactness import EXACT
 from app.privacy.ledger import Amounts
-from app.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseBlock
 from app.privacy.race import PoissonCounts
-from tests.kit.audits import proven_delta
+from tests.kit.audits import gaussian, laplace, proven_delta
 
 pytestmark = pytest.mark.statistical
 
@@ -104,14 +104,18 @@ def hit_chance(distance: int, release: Release) -> float:
     return chance if release == "single" else 1 - math.exp(-float(MEAN) * chance)
 
 
-_blocks: dict[str, NoiseBlock] = {}
+class Stream:
+    """Noise of one law, drawn many values at a time."""
 
+    def __init__(self, law: Callable[[Fraction, int, np.random.Generator], np.ndarray], scale: Fraction) -> None:
+        self._law, self._scale, self._random = law, scale, np.random.default_rng(7)
+        self._values, self._at = np.zeros(0, np.int64), 0
 
-def taken(name: str, number: int) -> np.ndarray:
-    if name not in _blocks:
-        source = DiscreteLaplace(SCALE) if name == "test" else DiscreteGaussian(SIGMA)
-        _blocks[name] = NoiseBlock(source, 1 << 16)
-    return _blocks[name].take(number)
+    def take(self, number: int) -> np.ndarray:
+        if self._at + number > len(self._values):
+            self._values, self._at = self._law(self._scale, 1 << 16, self._random), 0
+        self._at += number
+        return self._values[self._at - number : self._at]
 
 
 def sessions(system: System, paid: int, number: int, *, first: bool) -> Seen:
@@ -120,13 +124,13 @@ def sessions(system: System, paid: int, number: int, *, first: bool) -> Seen:
     private, expected = COUNTS + np.array([int(first), 0]), COUNTS + np.array([far, 0])
     chances = [hit_chance(far - int(more), system.release) for more in (True, False)]
     missed, hit = math.log((1 - chances[0]) / (1 - chances[1])), math.log(chances[0] / chances[1])
-    counts = PoissonCounts(MEAN, CUT)
+    counts, test, fresh = PoissonCounts(MEAN, CUT), Stream(laplace, SCALE), Stream(gaussian, SIGMA)
     losses, edges, shown = [], 0, 0
     for _ in range(number):
         loss, left, misses, edge, total, told_of = 0.0, made, 0, False, 0, 0
         while left and misses < MOST_MISSES:
-            noise, count = taken("test", CUT if race else 1), counts.take() if race else 1
-            found, told = system.round(private, expected, noise, count, THRESHOLD, taken("fresh", 2))
+            noise, count = test.take(CUT if race else 1), counts.take() if race else 1
+            found, told = system.round(private, expected, noise, count, THRESHOLD, fresh.take(2))
             if told is not None:
                 total, told_of = total + told, told_of + 1
             if found is None:

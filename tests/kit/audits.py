@@ -7,12 +7,15 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 
+import numpy as np
+import numpy.typing as npt
 from scipy.stats import beta
 
 from app.privacy.costs import ConditionalRelease, renyi_cost
 from app.privacy.errors import InsufficientBudget
 from app.privacy.ledger import Account, Amounts, Budget, Share
-from app.privacy.noise import DiscreteLaplace, NoiseBlock
+
+Integers = npt.NDArray[np.int64]
 
 RATE = Fraction(1, 4)
 """e0 of every session: b = 4 gamma."""
@@ -20,22 +23,36 @@ ALARM = 1e-6
 """Greatest probability of a wrong alarm of one test."""
 
 
+def laplace(scale: Fraction, n: int, random: np.random.Generator) -> Integers:
+    """So many values of the law of :class:`~app.privacy.noise.DiscreteLaplace`, which draws ten times as slowly: the
+    difference of two geometric numbers. `tests/privacy/test_noise.py` holds both against their probabilities."""
+    odds = -math.expm1(-1 / float(scale))
+    return random.geometric(odds, n) - random.geometric(odds, n)
+
+
+def gaussian(scale: Fraction, n: int, random: np.random.Generator) -> Integers:
+    """The same of :class:`~app.privacy.noise.DiscreteGaussian`, for scales of few thousands."""
+    values = np.arange(-round(12 * scale), round(12 * scale) + 1)
+    chances = np.exp(-((values / float(scale)) ** 2) / 2)
+    return random.choice(values, n, p=chances / chances.sum())
+
+
 class Kept:
-    """Noise from a block, kept so that several tests can start at its beginning.
+    """Noise of a law and scale, kept so that several tests can start at its beginning.
 
     Both worlds and all tests see the same values. That is sound: each interval is about one binomial count alone, and
     the intervals are combined by the union bound.
     """
 
     def __init__(self, scale: Fraction) -> None:
-        self._block = NoiseBlock(DiscreteLaplace(scale), 1 << 16)
+        self._scale, self._random = scale, np.random.default_rng(5)
         self._values: list[int] = []
 
     def __iter__(self) -> Iterator[int]:
         position = 0
         while True:
             if position == len(self._values):
-                self._values += self._block.take(1 << 16).tolist()
+                self._values += laplace(self._scale, 1 << 16, self._random).tolist()
             yield from self._values[position : (position := len(self._values))]
 
 

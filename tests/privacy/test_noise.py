@@ -5,6 +5,7 @@ import math
 import os
 import pickle
 import threading
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from scipy import stats
 
 from app.privacy.errors import InvalidEvent
@@ -25,6 +27,7 @@ from app.privacy.noise import (
     Integers,
     NoiseBlock,
 )
+from tests.kit import audits
 
 pytestmark = pytest.mark.unit
 
@@ -65,14 +68,36 @@ def test_laplace_scale_and_symmetry(scale: Fraction) -> None:
     assert abs(int((values > 0).sum()) - int((values < 0).sum())) < 6.5 * math.sqrt(40_000)
 
 
-@pytest.mark.slow
-def test_small_laplace_frequencies() -> None:
+Law = Callable[[Fraction, int], Integers]
+
+
+@pytest.mark.parametrize(
+    "law",
+    [lambda scale, n: DiscreteLaplace(scale).take(n), lambda scale, n: audits.laplace(scale, n, default_rng(1))],
+    ids=["shipped", "of audits"],
+)
+@pytest.mark.parametrize(("scale", "number"), [(Fraction(1), 60_000), (Fraction(4), 30_000)])
+def test_laplace_frequencies(law: Law, scale: Fraction, number: int) -> None:
     """Each of the most frequent integers as often as its probability says: would catch rounded
     continuous noise."""
-    values, r = DiscreteLaplace(1).take(60_000), math.exp(-1)
+    values, r = law(scale, number), math.exp(-1 / scale)
     for k in range(-4, 5):
         p = (1 - r) / (1 + r) * r ** abs(k)
-        assert abs(int((values == k).sum()) - 60_000 * p) < 6.5 * math.sqrt(60_000 * p * (1 - p))
+        assert abs(int((values == k).sum()) - number * p) < 6.5 * math.sqrt(number * p * (1 - p))
+
+
+@pytest.mark.parametrize(
+    "law",
+    [lambda scale, n: DiscreteGaussian(scale).take(n), lambda scale, n: audits.gaussian(scale, n, default_rng(1))],
+    ids=["shipped", "of audits"],
+)
+def test_gaussian_frequencies(law: Law) -> None:
+    """The same."""
+    values, every = law(Fraction(2), 30_000), np.arange(-40, 41)
+    whole = np.exp(-(every**2) / 8).sum()
+    for k in range(-4, 5):
+        p = math.exp(-(k**2) / 8) / whole
+        assert abs(int((values == k).sum()) - 30_000 * p) < 6.5 * math.sqrt(30_000 * p * (1 - p))
 
 
 def test_gaussian_scale() -> None:

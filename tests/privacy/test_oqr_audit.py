@@ -1,4 +1,5 @@
-"""A black-box audit of the privacy of online query response: real rounds, real noise, a real account.
+"""A black-box audit of the privacy of online query response: real rounds, noise of the real law, a real
+account.
 
 Sessions are played against two neighbouring data sets by an adversary who asks the worst query over and over: one
 record moves the private value across the threshold, so that a miss raises the privacy loss by almost e0 and a hit
