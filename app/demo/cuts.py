@@ -20,8 +20,8 @@ from app.demo.analysts import CutAnalyst, Floats, Told, degree_cuts, group_cuts,
 from app.demo.baseline import gaussian_sigma
 from app.demo.data import BUDGET, Codes, Flags, Graph, communities, email_eu_core
 
-#: Questions of each kind.
-CUTS = 150
+#: Questions of each kind: at least so many, of which hardly ever too few intervals hold by chance, and at most so many.
+CUTS = (30, 150)
 #: The part of all intervals that must hold. Each holds with probability .95; as they lean on the same measurements,
 #: more of them fail together than would by themselves.
 LEAST_HELD = 0.85
@@ -96,14 +96,16 @@ def cut_case(data: Path | None, seed: int) -> CutCase:
     return CutCase(graph, np.arange(nodes) * 32 // nodes, "32 groups: runs of node numbers")
 
 
-def ask_cuts(console: Console, admin: Curator, analyst: Curator, case: CutCase, seed: int, folder: Path) -> CutOutcome:
-    """Register the graph, open a session that chooses for itself, and ask it all kinds of cuts in turn."""
+def ask_cuts(
+    console: Console, admin: Curator, analyst: Curator, case: CutCase, each: int, seed: int, folder: Path
+) -> CutOutcome:
+    """Register the graph, open a session that chooses for itself, and ask it ``each`` cuts of every kind in turn."""
     graph = case.graph
     file = folder / graph.filename
     file.write_bytes(graph.file)
     admin.register(graph.spec, file)
     file.unlink()
-    session = analyst.open_session(graph.name, epsilon=BUDGET["epsilon"], max_queries=3 * CUTS)
+    session = analyst.open_session(graph.name, epsilon=BUDGET["epsilon"], max_queries=3 * each)
     console.print(f"\n[bold]{graph.title}: evidence[/bold]  ({graph.edges:,} edges, {case.facts})")
     start = time.monotonic()
     told = Told(_released_degrees(analyst, graph))
@@ -112,7 +114,7 @@ def ask_cuts(console: Console, admin: Curator, analyst: Curator, case: CutCase, 
         "by groups": group_cuts(case.groups, np.random.default_rng([seed, 7])),
         "spectral": spectral_cuts(told, np.random.default_rng([seed, 8])),
     }
-    asked = _ask_in_turn(console, session, graph, kinds, told)
+    asked = _ask_in_turn(console, session, graph, kinds, each, told)
     seconds = time.monotonic() - start
     session.close()
     spent = admin.dataset(graph.name).budget.spent_epsilon
@@ -128,7 +130,7 @@ def _released_degrees(analyst: Curator, graph: Graph) -> tuple[Floats, Floats]:
 
 
 def _ask_in_turn(
-    console: Console, session: Session, graph: Graph, kinds: dict[str, CutAnalyst], told: Told
+    console: Console, session: Session, graph: Graph, kinds: dict[str, CutAnalyst], each: int, told: Told
 ) -> list[AskedCut]:
     asked = []
     with Progress(
@@ -139,7 +141,7 @@ def _ask_in_turn(
         console=console,
         transient=True,
     ) as progress:
-        for _ in progress.track(range(CUTS)):
+        for _ in progress.track(range(each)):
             for kind, cuts in kinds.items():
                 left, right = next(cuts)
                 answer = session.ask(spelled(left, right))

@@ -23,7 +23,7 @@ from app.audit.replay import Verdict
 from app.client import Answer, Curator, Plan, Problem, Session, predicate, unverified
 from app.demo.analysts import Where, drill_down, grow_cuts
 from app.demo.baseline import expected_largest, gaussian_sigma, gaussian_sigma_charged, queries_to_overtake
-from app.demo.cuts import LEAST_HELD, SLACK, CutOutcome, ask_cuts, cut_case, print_cuts, spelled
+from app.demo.cuts import CUTS, LEAST_HELD, SLACK, CutOutcome, ask_cuts, cut_case, print_cuts, spelled
 from app.demo.data import BUDGET, Graph, Table, adult, census, email_eu_core, imbalanced_bipartite
 from app.demo.server import ServerFailed, running_server
 from app.verifying.transcript import replay_file
@@ -147,7 +147,8 @@ def run(console: Console, *, data: Path | None = None, queries: int = 2000, seed
     Args:
         console: where to print.
         data: folder with ``adult-pgm`` and ``email-Eu-core``; None for made-up data.
-        queries: queries of each of the two sessions that answer by a hypothesis.
+        queries: queries of each of the two sessions that answer by a hypothesis, and of each kind of the third within
+            what that asks.
         seed: of the generated data and of the analysts; the noise is never seeded.
 
     Returns:
@@ -157,6 +158,7 @@ def run(console: Console, *, data: Path | None = None, queries: int = 2000, seed
         folder = Path(scratch)
         try:
             cases, last = _cases(data, seed), cut_case(data, seed)
+            each = min(max(queries, CUTS[0]), CUTS[1])
             outcomes = []
             with ExitStack() as running:
                 with console.status("Starting a server"):
@@ -167,7 +169,7 @@ def run(console: Console, *, data: Path | None = None, queries: int = 2000, seed
                 for case in cases:
                     outcomes.append(_ask_all(console, admin, analyst, case, queries, folder))
                     _print_outcome(console, outcomes[-1])
-                cuts = ask_cuts(console, admin, analyst, last, seed, folder)
+                cuts = ask_cuts(console, admin, analyst, last, each, seed, folder)
                 print_cuts(console, cuts)
         except FileNotFoundError as missing:
             console.print(f"[red]No file[/red] {missing.filename}")

@@ -13,20 +13,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.demo.cuts import CUTS
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
 
 pytestmark = pytest.mark.integration
 
-QUERIES = "150"
+#: Of each session, and of each kind of cuts.
+QUERIES = 30
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """The demonstration with its temporary files under ``folder``."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
     return subprocess.Popen(
-        [sys.executable, "-m", "app.cli", "demo", "--queries", QUERIES, *arguments],
+        [sys.executable, "-m", "app.cli", "demo", "--queries", str(QUERIES), *arguments],
         env={**environment, "TMPDIR": str(folder), "COLUMNS": "160"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -69,7 +69,7 @@ def test_it_keeps_its_promises_and_leaves_nothing(tmp_path: Path) -> None:
         row = re.search(rf"{kind} *│ +(\d+) │ +(\d+) │ +(\d+) │", output)
         assert row is not None, output
         asked, paid, free = map(int, row.groups())
-        assert asked == paid + free == CUTS
+        assert asked == paid + free == QUERIES
     assert list(tmp_path.iterdir()) == []
     assert servers_of(tmp_path) == []
 
