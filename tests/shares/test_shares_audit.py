@@ -81,7 +81,7 @@ def counted(part: dict[str, Any]) -> np.ndarray:
     return np.bincount(cell, minlength=int(np.prod(shape, dtype=np.int64))) * part["multiplier"]
 
 
-def released(folder: Path, noise: SystemNoise) -> np.ndarray:
+def released(folder: Path, noise: SystemNoise, *, replayed: bool = False) -> np.ndarray:
     """What is left of all that was measured for shares, in units of its record's scale."""
     world: World = make_world(folder, noise=noise)
     try:
@@ -106,7 +106,8 @@ def released(folder: Path, noise: SystemNoise) -> np.ndarray:
             left.append((np.array(told["values"]) - truth) / float(scale))
             due = Fraction(order) * sum(part["multiplier"] ** 2 for part in parts) / (2 * scale**2)
             assert 0 <= Fraction(line["cost"]["renyi"]) - due <= Fraction(1, 10**24)
-        world.audit()
+        if replayed:
+            world.audit()
     finally:
         world.stop()
     assert len(left) >= 5
@@ -116,7 +117,7 @@ def released(folder: Path, noise: SystemNoise) -> np.ndarray:
 def test_counts_have_the_noise_that_their_records_state(tmp_path: Path) -> None:
     """Some thousand values. Catches noise of another scale or law than stated and paid for, a price that is not that of
     the counts, and anything else than counts."""
-    left = released(tmp_path, SystemNoise())
+    left = released(tmp_path, SystemNoise(), replayed=True)
     assert len(left) > 800
     assert alarms(left, "gaussian") == []
 
@@ -141,7 +142,7 @@ TRUTHS: list[list[float]] = [
     [float((SEX == 0)[(AGE >= 60) & (REGION < 5)].mean())],
     [float((AGE >= 60)[(s == SEX) & (REGION >= 10)].mean()) for s in range(2)],
 ]
-DRAWS = 150
+DRAWS = 100
 
 
 def held(epsilon: float, confidence: float) -> float:
@@ -188,17 +189,13 @@ def held(epsilon: float, confidence: float) -> float:
     return float(np.mean(found))
 
 
-@pytest.mark.parametrize("epsilon", [0.3, 1.0])
-@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize(("epsilon", "confidence"), [(0.3, 0.8), (1.0, 0.95)])
 def test_intervals_hold(epsilon: float, confidence: float) -> None:
-    """Of a thousand, which share some noise."""
+    """Of seven hundred, which share some noise."""
     assert abs(held(epsilon, confidence) - confidence) < 0.025
 
 
-@pytest.mark.parametrize("confidence", [0.8, 0.95])
-def test_a_part_that_is_taken_for_independent_of_the_whole_is_found(
-    monkeypatch: pytest.MonkeyPatch, confidence: float
-) -> None:
+def test_a_part_that_is_taken_for_independent_of_the_whole_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: intervals from variances alone, without the covariance of the two numbers."""
     proper = Share.known
 
@@ -208,4 +205,4 @@ def test_a_part_that_is_taken_for_independent_of_the_whole_is_found(
         return known
 
     monkeypatch.setattr(Share, "known", alone)
-    assert held(1.0, confidence) > confidence + 0.03
+    assert held(1.0, 0.8) > 0.83

@@ -118,7 +118,7 @@ def largest(part: dict[str, Any]) -> int:
     return int(part["multiplier"]) * most
 
 
-def released(folder: Path, noise: SystemNoise) -> list[np.ndarray]:
+def released(folder: Path, noise: SystemNoise, *, replayed: bool = False) -> list[np.ndarray]:
     """What is left of every part that was measured for statistics, in units of its record's scale."""
     world: World = make_world(folder, noise=noise)
     try:
@@ -148,7 +148,8 @@ def released(folder: Path, noise: SystemNoise) -> list[np.ndarray]:
             assert 0 <= Fraction(line["cost"]["renyi"]) - due <= Fraction(1, 10**24)
             listed = world.built.services.measurements.list(AUDITOR, "d", 0, 1000).items
             assert line["cost"] in [item["cost"] for item in listed]
-        world.audit()
+        if replayed:
+            world.audit()
     finally:
         world.stop()
     assert moments > 8
@@ -158,7 +159,7 @@ def released(folder: Path, noise: SystemNoise) -> list[np.ndarray]:
 def test_every_part_has_the_noise_that_its_record_states(tmp_path: Path) -> None:
     """Some two thousand values. Catches noise of another scale or law than stated and paid for, a part that is not
     multiplied as its record says, a moment other than by definition, and noise that parts share."""
-    left = released(tmp_path, SystemNoise())
+    left = released(tmp_path, SystemNoise(), replayed=True)
     assert sum(map(len, left)) > 1500
     assert alarms(np.concatenate(left), "gaussian") == []
     for part in left:
