@@ -26,7 +26,7 @@ from app.spaces.query import Query
 from app.spaces.tensor import DenseTensor
 from app.storage.snapshots import SnapshotFiles
 from tests.kit.strategies import BUDGET, Words, universe
-from tests.questions.rows import Cells, Row, Teller, counts, digest, every, only, played, seen, with_step
+from tests.questions.rows import Cells, Row, Teller, counts, digest, every, only, played, seen, spread, with_step
 
 pytestmark = pytest.mark.contract
 
@@ -102,7 +102,7 @@ def test_a_transcript_gives_one_state_bit_for_bit(row: Row) -> None:
 
 
 @pytest.mark.slow
-@every
+@spread(lambda _: True)
 def test_a_state_survives_on_disk(row: Row, tmp_path: Path) -> None:
     """Dumped, written, read and loaded, at the start and after every update: what comes back answers with the same
     bits, and so after more updates. Would catch a number left out or told in decimals, an order of memory or of
@@ -161,7 +161,7 @@ def test_a_new_start_is_untouched_by_an_old_session(row: Row) -> None:
 
 
 @pytest.mark.slow
-@every
+@spread(lambda _: True)
 def test_an_update_moves_the_answer_towards_the_measurement_and_no_further(row: Row) -> None:
     """With projections onto the edge of what the measurement certifies, which lies between the present answer and the
     value. Would catch a sign, a step of the wrong query, an overshoot past the certified edge."""
@@ -281,14 +281,14 @@ def test_bounds_and_steps_follow_the_progress(row: Row) -> None:
 
 
 @pytest.mark.slow
-@every
+@spread(lambda _: True)
 def test_absurd_measurements_leave_a_finite_hypothesis(row: Row) -> None:
     """Noise has no largest value: would catch a hypothesis of infinities after a measurement far outside what the data
     could answer, and one that no later update can bring back."""
     construction = row.make(1.0)
     state = construction.start()
     forms = row.of.forms()
-    for i, query in enumerate(forms * 3):
+    for i, query in enumerate(forms * 2):
         far = (-1) ** i * 1e6 * row.mass
         construction.update(state, MeasuredQuery(query, far, 1.0))
         assert np.isfinite(counts(construction.export(state))).all()

@@ -1,4 +1,4 @@
-"""Every answer is within its stated error while the noises keep their bound: whole sessions, on every row.
+"""Every answer is within its stated error while the noises keep their bound: whole sessions of every mechanism.
 
 A session is played as the service plays it, with a noise port whose draws an adversary chooses: at each round the
 noise, up to its bound, that makes the error largest. What the answers should be is told from the words of the queries,
@@ -30,7 +30,7 @@ from app.declarations.spec import parse_spec
 from app.spaces.query import Query
 from tests.constructions.test_update_bounds import EIGHT, walsh
 from tests.kit.strategies import released
-from tests.questions.rows import ROWS, Cells, Row, Words, digest, every, only, signed_product
+from tests.questions.rows import ROWS, Cells, Row, Words, digest, signed_product, spread
 
 pytestmark = pytest.mark.contract
 
@@ -201,7 +201,7 @@ class Game:
 
 
 @pytest.mark.slow
-@every
+@spread(lambda _: True)
 def test_every_answer_of_a_session_keeps_its_bound(row: Row) -> None:
     """All queries that an adversary chooses from, worst first, at the worst noise within its bound; what is no
     measurement moves no bit of the hypothesis. Would catch rounding that no bound covers, a threshold or a noise bound
@@ -223,7 +223,7 @@ def test_every_answer_of_a_session_keeps_its_bound(row: Row) -> None:
 
 
 @pytest.mark.slow
-@only(lambda r: r.of.name in "tw" and not r.padding)
+@spread(lambda r: r.of.name in "tw" and not r.padding)
 def test_every_answer_of_a_race_keeps_its_bound(row: Row) -> None:
     """The same with a Poisson race a round, of four draws of either sign: a smaller bound, T. Would catch a race that
     lets a gap above T pass."""
