@@ -82,7 +82,7 @@ _COUNTS = ("sessions", "open_sessions", "releases", "open_releases", *_SUMMED)
 def _dataset(book: Book, counts: dict[str, int]) -> dict[str, Any]:
     """The summary of a data set; see :meth:`FolderVerdict.document`."""
     account, spec = book.account, book.registered.public.spec
-    budget, shown = account.budget, account.shown(account.regime)
+    budget, shown = account.budget, account.shown(account.regime, account.budget.epsilon)
     return {
         "dataset": spec.name,
         "kind": spec.kind,

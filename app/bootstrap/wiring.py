@@ -190,7 +190,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         datasets,
         registration,
         Checks(registration, private),
-        Grants(datasets),
+        Grants(store, datasets),
         Commitments(store, private, utc_now, datasets),
         retirement,
         dummies,

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         Check,
         Comparison,
         Dataset,
+        Grant,
+        Holder,
         Ledger,
         Marginal,
         Member,
@@ -373,6 +375,43 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
             f"{cell(budget.epsilon)}\n{cell(budget.delta)}",
             *map(cell, (budget.spent_epsilon, budget.reserved_epsilon, budget.remaining_epsilon)),
             budget.regime,
+        )
+    out.print(table)
+
+
+def show_grants(found: list[Grant], *, as_json: bool) -> None:
+    """Print who may hold how much and what is left, one row each; a dash where there is no grant."""
+    if as_json:
+        print_json([item.raw for item in found])
+        return
+    numbers = ("grant", "spent", "reserved", "remaining", "available")
+    table = _listing("data set", "analyst", *numbers, numbers=numbers)
+    for item in found:
+        table.add_row(
+            item.dataset,
+            item.principal,
+            "–" if item.epsilon is None else cell(item.epsilon),
+            *map(cell, (item.spent_epsilon, item.reserved_epsilon, item.remaining_epsilon, item.available_epsilon)),
+        )
+    out.print(table)
+
+
+def show_holders(found: list[Holder], *, as_json: bool) -> None:
+    """Print whose sessions are on a data set and what they cost, one row each."""
+    if as_json:
+        print_json([item.raw for item in found])
+        return
+    numbers = ("epsilon", "spent", "reserved", "asked\ncharged")
+    table = _listing(
+        "session", "analyst\nanswers by", "status\nopened, closed", *numbers, numbers=numbers, whole="session"
+    )
+    for item in found:
+        table.add_row(
+            item.id,
+            f"{item.owner}\n{item.construction}",
+            "\n".join(filter(None, (item.status, item.opened_at, item.closed_at))),
+            *map(cell, (item.epsilon, item.spent_epsilon, item.reserved_epsilon)),
+            f"{item.queries_asked:,}\n{item.updates_used:,}",
         )
     out.print(table)
 

@@ -32,6 +32,8 @@ from app.client.models import (
     Commitment,
     Comparison,
     Dataset,
+    Grant,
+    Holder,
     Hypothesis,
     Ledger,
     Member,
@@ -43,7 +45,7 @@ from app.client.models import (
 from app.client.queries import Dense, Groups, QueryLike, asks_table, blocks, degrees, marginal, statistic
 from app.client.releases import Release, ReleaseState, WorkloadPlan, arrow_table
 from app.client.seen import SeenEntries, SeenLog
-from app.client.transport import MOST_DATA, MOST_TRANSCRIPT, SMALL, Call, Transport, parse_json
+from app.client.transport import MOST_DATA, MOST_TRANSCRIPT, SMALL, Call, Transport
 
 NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -227,11 +229,21 @@ class Curator:
         """The public descriptor of one data set."""
         return Dataset.parse(self._transport.json(Call("GET", f"/v1/datasets/{_segment(name)}")))
 
-    def grant(self, dataset: str, principal: str, epsilon: Number) -> JSON:
+    def grant(self, dataset: str, principal: str, epsilon: Number) -> Grant:
         """Cap an analyst's share of a data set's epsilon. Where access is by grant, this also gives access."""
         path = f"/v1/datasets/{_segment(dataset)}/grants/{_segment(principal)}"
-        response = self._transport.send(_json_call("PUT", path, {"epsilon": epsilon}))
-        return dict(parse_json(response)) if response.content else {}
+        return Grant.parse(self._transport.json(_json_call("PUT", path, {"epsilon": epsilon})))
+
+    def grants(self, dataset: str | None = None) -> list[Grant]:
+        """What everybody may hold of a data set, holds and has spent; of the caller alone, on all data sets, where none
+        is named.
+        """
+        path = "/v1/grants" if dataset is None else f"/v1/datasets/{_segment(dataset)}/grants"
+        return [Grant.parse(item) for item in self._items(path)]
+
+    def holders(self, dataset: str) -> list[Holder]:
+        """All sessions on a data set, those of releases too: whose they are and what they cost, not what was asked."""
+        return [Holder.parse(item) for item in self._items(f"/v1/datasets/{_segment(dataset)}/sessions")]
 
     def ledger(self, dataset: str) -> Ledger:
         """A data set's ledger, with all its entries."""

@@ -101,6 +101,95 @@ class BudgetSum:
 
 
 @dataclass(frozen=True)
+class Grant:
+    """What somebody may hold and spend of a data set's epsilon, and what of that is spent, held and left.
+
+    ``epsilon`` is the cap, None without one: then the data set's whole epsilon is. ``available_epsilon`` is what a
+    session could have at most.
+    ``epsilon_alone`` is what his answers would keep, with the data set's delta, were they all that is ever computed
+    from the data; with those of everybody else they keep the data set's epsilon. ``promises`` says so in words, in the
+    reply to a grant that was given. ``renyi`` and ``pure`` are both sums; ``regime`` names the one that is shown.
+    """
+
+    dataset: str
+    principal: str
+    epsilon: Decimal | None
+    spent_epsilon: Decimal
+    reserved_epsilon: Decimal
+    remaining_epsilon: Decimal
+    available_epsilon: Decimal
+    epsilon_alone: Decimal
+    regime: str
+    renyi: BudgetSum
+    pure: BudgetSum
+    promises: str | None
+    raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From a list of grants, or the reply to a grant."""
+        cap, words = need(reply, "epsilon"), reply.get("promises")
+        sums = BudgetSum.parse(reply)
+        return cls(
+            dataset=str(need(reply, "dataset")),
+            principal=str(need(reply, "principal")),
+            epsilon=None if cap is None else amount(cap),
+            spent_epsilon=sums.spent_epsilon,
+            reserved_epsilon=sums.reserved_epsilon,
+            remaining_epsilon=sums.remaining_epsilon,
+            available_epsilon=amount(need(reply, "available_epsilon")),
+            epsilon_alone=amount(need(reply, "epsilon_alone")),
+            regime=str(need(reply, "regime")),
+            renyi=BudgetSum.parse(need(reply, "renyi")),
+            pure=BudgetSum.parse(need(reply, "pure")),
+            promises=None if words is None else str(words),
+            raw=dict(reply),
+        )
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A session on a data set as an admin sees it: whose it is, what it holds and has spent, and not what was asked.
+
+    ``spent_epsilon`` and ``reserved_epsilon`` are parts of ``epsilon``, with which it was opened.
+    """
+
+    id: str
+    dataset: str
+    owner: str
+    construction: str
+    status: str
+    epsilon: float
+    spent_epsilon: float
+    reserved_epsilon: float
+    queries_asked: int
+    updates_used: int
+    opened_at: str
+    closed_at: str | None
+    raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From an item of ``GET /v1/datasets/{name}/sessions``."""
+        closed = need(reply, "closed_at")
+        return cls(
+            id=str(need(reply, "id")),
+            dataset=str(need(reply, "dataset")),
+            owner=str(need(reply, "owner")),
+            construction=str(need(reply, "construction")),
+            status=str(need(reply, "status")),
+            epsilon=float(need(reply, "epsilon")),
+            spent_epsilon=float(need(reply, "spent_epsilon")),
+            reserved_epsilon=float(need(reply, "reserved_epsilon")),
+            queries_asked=int(need(reply, "queries_asked")),
+            updates_used=int(need(reply, "updates_used")),
+            opened_at=str(need(reply, "opened_at")),
+            closed_at=None if closed is None else str(closed),
+            raw=dict(reply),
+        )
+
+
+@dataclass(frozen=True)
 class Budget:
     """A data set's (epsilon, delta) and how much of epsilon is spent, held by open sessions, and left.
 

@@ -20,6 +20,7 @@ from app.http.openapi import describe, problem_responses
 from app.http.routes import (
     datasets,
     docs,
+    grants,
     hypotheses,
     log,
     measurements,
@@ -39,6 +40,7 @@ RESOURCES = (
     operation,
     principals,
     datasets,
+    grants,
     plans,
     transcripts,
     measurements,

@@ -237,12 +237,57 @@ class CheckView(Reply):
     notes: list[str]
 
 
-class GrantView(Reply):
-    """An analyst's cap on a data set."""
+class GrantView(SumView):
+    """What somebody may hold and spend of a data set, and what of that is spent, reserved and left, as epsilons.
+
+    ``epsilon`` is the cap, null without a grant; then what remains is counted from the data set's whole epsilon.
+    ``available_epsilon`` is what a session could have at most: no more than remains of the grant, nor than the data set
+    has left. ``regime``, ``renyi``, ``pure`` and ``impure`` are as in a data set's budget, of this analyst alone. A cap
+    is a part of the budget, and no guarantee: ``epsilon_alone`` is what these answers would keep with the data set's
+    delta were they all that is ever computed from the data; with those of everybody else they keep the data set's.
+    """
 
     dataset: str
     principal: str
+    epsilon: float | None
+    epsilon_alone: float
+    regime: Literal["renyi", "pure"]
+    renyi: SumView
+    pure: SumView
+    impure: bool
+    available_epsilon: float
+
+
+class GrantedView(GrantView):
+    """A grant that was given; ``promises`` says in words what it promises, alone and with others."""
+
+    promises: str
+
+
+class HolderView(Reply):
+    """Who holds and spent how much in a session, or in that of a release, and since when; not what was asked.
+
+    ``spent_epsilon`` and ``reserved_epsilon`` are parts of ``epsilon``, with which it was opened, in the sum that
+    ``regime`` names. ``updates_used`` is how often it was charged.
+    """
+
+    id: str
+    dataset: str
+    owner: str
+    construction: str
+    status: Literal["open", "closed"]
     epsilon: float
+    regime: Literal["renyi", "pure"]
+    spent: str
+    reserved: str
+    spent_pure: str | None
+    reserved_pure: str | None
+    spent_epsilon: float
+    reserved_epsilon: float
+    queries_asked: int
+    updates_used: int
+    opened_at: str
+    closed_at: str | None
 
 
 class LedgerView(Reply):
@@ -500,6 +545,20 @@ class Sessions(Page):
     """Sessions in the order they were opened."""
 
     items: list[SessionView]
+
+
+class Grants(Page):
+    """Who may hold how much of a data set and has spent what, by name of the analyst; or one analyst's own, by name of
+    the data set.
+    """
+
+    items: list[GrantView]
+
+
+class Holders(Page):
+    """Sessions on a data set in the order they were opened, those of releases too."""
+
+    items: list[HolderView]
 
 
 class WorkloadPlans(Reply):

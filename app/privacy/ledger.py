@@ -118,6 +118,15 @@ class Budget:
         """R * epsilon/epsilon of the budget, rounded down: what somebody may hold who may hold so much epsilon."""
         return floor_to(Fraction(self.total) * Fraction(epsilon) / Fraction(self.epsilon))
 
+    def alone(self, cap: Decimal) -> Decimal:
+        """The epsilon that the answers of somebody keep, with delta, who may hold so much, were they all that is ever
+        computed from the data: epsilon - (R - R * cap/epsilon), and no less than the cap; rounded up to 1e-12. Source:
+        docs/privacy.md, proposition 7a.
+        """
+        if not cap:
+            return Decimal(0)
+        return max(cap, self.rounded_up(EXACT.subtract(self.epsilon, EXACT.subtract(self.total, self.cap(cap)))))
+
     def epsilon_left(self, left: Decimal) -> Decimal:
         """epsilon * left/R, rounded down to 1e-12."""
         return floor_to(Fraction(self.epsilon) * Fraction(left) / Fraction(self.total), SHOWN)
@@ -358,33 +367,41 @@ class Account:
 
     @property
     def regime(self) -> Regime:
-        """The sum that is shown: the one of which the larger part of epsilon is left; where as much is left of both,
-        the one of which less is spent.
+        """The sum that is shown of the whole budget."""
+        return self.regime_within(self.budget.epsilon)
+
+    def regime_within(self, cap: Decimal) -> Regime:
+        """The sum that is shown where so much epsilon may be used: the one of which the larger part is left; where as
+        much is left of both, the one of which less is spent.
 
         A sum that is past its bound has less than nothing left, and the other one keeps the guarantee then; so what is
         shown as spent and reserved never passes epsilon. The pure sum says nothing once other noise was taken.
         """
         if self.impure:
             return "renyi"
-        budget = self.budget
-        part = Fraction(EXACT.subtract(budget.total, self.used)) / Fraction(budget.total)
-        by_renyi = floor_to(Fraction(budget.epsilon) * part, SHOWN)
-        by_pure = floor_to(EXACT.subtract(budget.epsilon, self.pure_used), SHOWN)
+        by_renyi, by_pure = (floor_to(self._left(regime, cap), SHOWN) for regime in ("renyi", "pure"))
         if by_renyi != by_pure:
             return "pure" if by_pure > by_renyi else "renyi"
-        return "pure" if self.shown("pure").spent < self.shown("renyi").spent else "renyi"
+        return "pure" if self.shown("pure", cap).spent < self.shown("renyi", cap).spent else "renyi"
 
-    def shown(self, regime: Regime) -> Epsilons:
-        """Where the budget stands by one of its sums: what is spent and reserved rounded up to 1e-12, and what neither
-        of them is; nothing is left of the pure sum once other noise was taken.
+    def shown(self, regime: Regime, cap: Decimal) -> Epsilons:
+        """Where this stands by one of its sums, where so much epsilon may be used: what is spent and reserved rounded
+        up to 1e-12, and what of the cap neither of them is; nothing is left of the pure sum once other noise was taken.
         """
         budget = self.budget
         if regime == "renyi":
             spent, reserved = budget.spent_epsilon(self.spent), budget.spent_epsilon(self.reserved)
         else:
             spent, reserved = budget.rounded_up(self.pure_spent), budget.rounded_up(self.pure_reserved)
-        left = max(Decimal(0), EXACT.subtract(budget.epsilon, EXACT.add(spent, reserved)))
-        return Epsilons(spent, reserved, Decimal(0) if regime == "pure" and self.impure else left)
+        none = regime == "pure" and self.impure
+        left = Fraction(0) if none else max(Fraction(0), Fraction(cap) - Fraction(spent) - Fraction(reserved))
+        return Epsilons(spent, reserved, floor_to(left, SHOWN))
+
+    def _left(self, regime: Regime, cap: Decimal) -> Fraction:
+        """The part of a cap that is left by one of the sums; less than nothing where that is past it."""
+        if regime == "pure":
+            return Fraction(cap) - Fraction(self.pure_used)
+        return Fraction(cap) - Fraction(self.budget.epsilon) * Fraction(self.used) / Fraction(self.budget.total)
 
     @property
     def whole(self) -> Amounts | None:
@@ -398,10 +415,10 @@ class Account:
             return None
         return Amounts(self.remaining, left)
 
-    def left_for(self, requested: Amounts) -> Decimal:
-        """How much epsilon something of this kind could have instead."""
-        left = self.budget.epsilon_left(self.remaining)
-        return left if requested.pure is None else max(left, floor_to(self.pure_remaining, SHOWN))
+    def left_for(self, requested: Amounts, cap: Decimal) -> Decimal:
+        """How much of a cap, an epsilon, something of this kind could have instead, rounded down to 1e-12."""
+        regimes: tuple[Regime, ...] = ("renyi",) if self.impure or requested.pure is None else ("renyi", "pure")
+        return max(Decimal(0), *(floor_to(self._left(regime, cap), SHOWN) for regime in regimes))
 
     def check_cap(self, cap: Decimal, requested: Amounts) -> None:
         """Refuse what would pass a cap, an epsilon, on what is reserved and spent; by either sum, as the whole is.

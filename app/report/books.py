@@ -81,7 +81,7 @@ class Book:
 
 
 def _budget(account: Account) -> dict[str, Any]:
-    budget, shown = account.budget, account.shown(account.regime)
+    budget, shown = account.budget, account.shown(account.regime, account.budget.epsilon)
     return {
         "epsilon": text_of(budget.epsilon),
         "delta": text_of(budget.delta),

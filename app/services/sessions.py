@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from app.declarations.errors import InvalidRequest
+from app.services.datasets import find_dataset
 from app.services.errors import NotFound
 from app.services.pages import Page
 from app.services.ports import SessionRow, Store
 from app.services.principals import Principal
-from app.services.views import session_view
+from app.services.views import holder_view, session_view
 
 #: What a session's id looks like. Anything else is not looked up: not every database takes every character.
 SESSION_ID = re.compile(r"[0-9a-f]{32}")
@@ -62,3 +63,20 @@ class Sessions:
         with self._store.read() as tx:
             rows, others = tx.sessions_page(None if actor.role == "auditor" else actor.name, last, most)
         return Page([session_view(row) for row in rows], rows[-1].id if others else None)
+
+    def of_dataset(self, actor: Principal, name: str, after: str, most: int) -> Page:
+        """All sessions on a data set in the order they were opened, those of releases too, beyond the one of that id:
+        whose they are and what they hold and have spent, and not what was asked.
+
+        Raises:
+            NotFound: when there is no such data set.
+            InvalidRequest: when ``after`` is neither empty nor a session on it.
+        """
+        actor.require("admin")
+        last = find_session(self._store, after) if after else None
+        if after and (last is None or last.dataset != name):
+            raise InvalidRequest("after: the id of a session on the data set, as the link to the next page has it")
+        with self._store.read() as tx:
+            find_dataset(tx, name)
+            rows, others = tx.sessions_page(None, last, most, name)
+        return Page([holder_view(row) for row in rows], rows[-1].id if others else None)

@@ -46,7 +46,7 @@ def check_share(account: Account, holds: Amounts, epsilon: Decimal) -> None:
         raise BudgetExhausted(
             "the data set's budget does not hold so much: ask for less",
             requested=epsilon,
-            remaining=account.left_for(holds),
+            remaining=account.left_for(holds, account.budget.epsilon),
         ) from None
 
 
@@ -58,11 +58,11 @@ def check_cap(his: Account, holds: Amounts, cap: Decimal, epsilon: Decimal) -> N
     """
     try:
         his.check_cap(cap, holds)
-    except InsufficientBudget as error:
+    except InsufficientBudget:
         raise BudgetExhausted(
             "your grant on this data set does not hold so much: ask for less, or an admin for more",
             requested=epsilon,
-            remaining=his.budget.epsilon_left(error.remaining),
+            remaining=his.left_for(holds, cap),
         ) from None
 
 
@@ -124,16 +124,35 @@ def budget_view(account: Account) -> dict[str, Any]:
 
     What is said of the whole is said of the sum that is shown (:attr:`Account.regime`); both stand beside it.
     """
-    budget, regime = account.budget, account.regime
-    sums = {name: _epsilons(account.shown(name)) for name in get_args(Regime)}
+    budget = account.budget
+    return {"epsilon": float(budget.epsilon), "delta": float(budget.delta), **_standing(account, budget.epsilon)}
+
+
+def grant_view(his: Account, cap: Decimal | None, account: Account) -> dict[str, Any]:
+    """Somebody's grant and what is left of it, as epsilons, beside the data set's account. Without a grant the data
+    set's whole epsilon is the cap.
+
+    ``available_epsilon`` is what a session could have at most: no more than the data set has left. ``epsilon_alone`` is
+    what his answers would guarantee, with the data set's delta, were they all that is ever computed from the data
+    (docs/privacy.md, 8.2).
+    """
+    budget = account.budget
+    most = budget.epsilon if cap is None else cap
+    view = _standing(his, most)
+    left = account.shown(account.regime, budget.epsilon).remaining
     return {
-        "epsilon": float(budget.epsilon),
-        "delta": float(budget.delta),
-        "regime": regime,
-        **sums[regime],
-        **sums,
-        "impure": account.impure,
+        "epsilon": None if cap is None else float(cap),
+        "epsilon_alone": float(budget.alone(most)),
+        **view,
+        "available_epsilon": min(view["remaining_epsilon"], float(left)),
     }
+
+
+def _standing(account: Account, cap: Decimal) -> dict[str, Any]:
+    """What of a cap is spent, reserved and left: by the sum that is shown, and by each of both."""
+    regime = account.regime_within(cap)
+    sums = {name: _epsilons(account.shown(name, cap)) for name in get_args(Regime)}
+    return {"regime": regime, **sums[regime], **sums, "impure": account.impure}
 
 
 def _epsilons(shown: Epsilons) -> dict[str, float]:

@@ -35,6 +35,25 @@ def session_view(row: SessionRow) -> dict[str, Any]:
     }
 
 
+def holder_view(row: SessionRow) -> dict[str, Any]:
+    """What a session holds and has spent, whose it is and since when; nothing of what was asked in it."""
+    header = Header.read(row.header)
+    return {
+        "id": row.id,
+        "dataset": row.dataset,
+        "owner": row.owner,
+        "construction": header.document["mechanism"]["construction"],
+        "status": row.status,
+        "epsilon": float(header.plan.epsilon),
+        "regime": header.plan.regime,
+        **spending.share_view(row, header.plan),
+        "queries_asked": row.queries_asked,
+        "updates_used": row.updates_used,
+        "opened_at": row.opened_at,
+        "closed_at": row.closed_at,
+    }
+
+
 def release_view(row: ReleaseRow, session: SessionRow) -> dict[str, Any]:
     """A release's public state; what it costs is what its session holds and has spent."""
     plan = Header.read(session.header).plan

@@ -68,7 +68,7 @@ sessions = Table(
     "sessions",
     metadata,
     Column("id", String(32), primary_key=True),
-    Column("dataset", ForeignKey("datasets.name"), nullable=False, index=True),
+    Column("dataset", ForeignKey("datasets.name"), nullable=False),
     Column("owner", ForeignKey("principals.name"), nullable=False),
     Column("header", LargeBinary, nullable=False),
     Column("status", String(8), nullable=False),
@@ -82,7 +82,8 @@ sessions = Table(
     Column("head_hash", String(64), nullable=False),
     Column("opened_at", String(32), nullable=False),
     Column("closed_at", String(32)),
-    # The order of lists: of all sessions, and of one owner's.
+    # The order of lists: of all sessions, of a data set's, and of one owner's.
+    Index("ix_sessions_dataset_opened_at_id", "dataset", "opened_at", "id"),
     Index("ix_sessions_opened_at_id", "opened_at", "id"),
     Index("ix_sessions_owner_opened_at_id", "owner", "opened_at", "id"),
 )

@@ -85,7 +85,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["owner"], ["principals.name"], name=op.f("fk_sessions_owner")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_sessions")),
     )
-    op.create_index("ix_sessions_dataset", "sessions", ["dataset"])
+    op.create_index("ix_sessions_dataset_opened_at_id", "sessions", ["dataset", "opened_at", "id"])
     op.create_index("ix_sessions_opened_at_id", "sessions", ["opened_at", "id"])
     op.create_index("ix_sessions_owner_opened_at_id", "sessions", ["owner", "opened_at", "id"])
 

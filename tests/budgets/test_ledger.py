@@ -280,7 +280,7 @@ def check_shown(account: Account) -> None:
         left, others = (math.floor((epsilon - used[name]) * grid) for name in (account.regime, other))
         assert left >= others
         assert left > others or math.ceil(spent[account.regime] * grid) <= math.ceil(spent[other] * grid)
-    shown = account.shown(account.regime)
+    shown = account.shown(account.regime, account.budget.epsilon)
     assert 0 <= Fraction(shown.spent) - spent[account.regime] < Fraction(1, grid)
     assert shown.spent <= account.budget.epsilon
     assert shown.reserved <= account.budget.epsilon
@@ -296,9 +296,9 @@ def test_pure_noise_for_all_of_a_budget_is_shown_as_that() -> None:
         check_shown(account)
     # Here as much is left of both, and of the pure sum less is spent; but other noise was taken.
     other = Account(BUDGET, spent=BUDGET.total, pure_spent=Decimal("0.3"), impure=True)
-    assert (other.regime, other.shown("renyi").spent) == ("renyi", Decimal(1))
+    assert (other.regime, other.shown("renyi", Decimal(1)).spent) == ("renyi", Decimal(1))
     same = Account(BUDGET, spent=BUDGET.total, pure_reserved=Decimal("0.7"), pure_spent=Decimal("0.3"))
-    assert (same.regime, same.shown("pure").spent) == ("pure", Decimal("0.3"))
+    assert (same.regime, same.shown("pure", Decimal(1)).spent) == ("pure", Decimal("0.3"))
     # What is past its bound has less left than what is full.
     past = Account(BUDGET, reserved=BUDGET.total, spent=Decimal("1e-24"), pure_spent=Decimal(1))
     assert past.regime == "pure"

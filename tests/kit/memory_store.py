@@ -271,6 +271,12 @@ class MemoryTransaction:
 
         self._do(step)
 
+    def grants(self, dataset: str) -> dict[str, str]:
+        return {principal: cap for (name, principal), cap in self._tables.grants.items() if name == dataset}
+
+    def grants_of(self, principal: str) -> dict[str, str]:
+        return {name: cap for (name, holder), cap in self._tables.grants.items() if holder == principal}
+
     def holdings(self, dataset: str) -> list[Holding]:
         rows = [row for row in self._tables.sessions.values() if row.dataset == dataset]
         counted = Counter((row.owner, row.reserved, row.spent, row.reserved_pure, row.spent_pure) for row in rows)
@@ -295,10 +301,16 @@ class MemoryTransaction:
     def existing_sessions(self, ids: Sequence[str]) -> set[str]:
         return {id for id in ids if id in self._tables.sessions}
 
-    def sessions_page(self, owner: str | None, after: SessionRow | None, most: int) -> tuple[list[SessionRow], bool]:
+    def sessions_page(
+        self, owner: str | None, after: SessionRow | None, most: int, dataset: str | None = None
+    ) -> tuple[list[SessionRow], bool]:
         beyond = ("", "") if after is None else (after.opened_at, after.id)
         found = [row for row in self._in_order() if owner in (None, row.owner) and (row.opened_at, row.id) > beyond]
+        found = [row for row in found if dataset in (None, row.dataset)]
         return _fitting([(row, len(row.header)) for row in found], most)
+
+    def datasets_of(self, owner: str) -> set[str]:
+        return {row.dataset for row in self._tables.sessions.values() if row.owner == owner}
 
     def open_in(self, dataset: str) -> list[str]:
         return [row.id for row in self._in_order() if row.dataset == dataset and row.status == "open"]

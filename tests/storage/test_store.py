@@ -413,6 +413,8 @@ class TestDatasets:
             with store.read() as tx:
                 assert tx.grant(data.name, who.name) == cap
                 assert tx.grant("none", who.name) is None
+                assert (tx.grants(data.name), tx.grants("none")) == ({who.name: cap}, {})
+                assert (tx.grants_of(who.name), tx.grants_of("nobody")) == ({data.name: cap}, {})
 
     def test_holdings_are_all_sessions_of_this_data_set(
         self, store: SqlStore, data: DatasetRow, who: PrincipalRow
@@ -487,6 +489,12 @@ class TestSessions:
             everybody = list(chain.from_iterable(walked(lambda after: tx.sessions_page(None, after, 2))))
             assert [s for s in everybody if s.dataset == data.name] == [early, closed, theirs, *twins, late]
             assert len(everybody) == len({s.id for s in everybody})
+            whole = [early, closed, theirs, *twins, late]
+            on_it = walked(lambda after: tx.sessions_page(None, after, 4, data.name))
+            assert list(chain.from_iterable(on_it)) == whole
+            assert tx.sessions_page(somebody.name, None, 10, data.name) == ([theirs], False)
+            assert tx.sessions_page(None, None, 10, "nothing") == ([], False)
+            assert (tx.datasets_of(somebody.name), tx.datasets_of("nobody")) == ({data.name}, set())
             assert tx.open_in(data.name) == [s.id for s in (early, theirs, *twins, late)]
             assert tx.last_opened_in(data.name) == late.opened_at
             assert tx.last_opened_in("nobody") == ""

@@ -13,7 +13,17 @@ from app.cli.connection import client
 from app.cli.groups import cli, datasets
 from app.cli.inputs import parse_decimal, parse_object
 from app.cli.options import AsJson, DatasetName, Epsilon, ExistingFile
-from app.cli.rendering import err, out, print_json, show_check, show_datasets, show_ledger, show_report
+from app.cli.rendering import (
+    err,
+    out,
+    print_json,
+    show_check,
+    show_datasets,
+    show_grants,
+    show_holders,
+    show_ledger,
+    show_report,
+)
 
 
 @datasets.command("add")
@@ -105,8 +115,31 @@ def dataset_grant(
 ) -> None:
     """Cap what one analyst may spend of a data set's epsilon."""
     with client("Granting") as curator:
-        curator.grant(name, principal, parse_decimal(epsilon, "epsilon"))
+        given = curator.grant(name, principal, parse_decimal(epsilon, "epsilon"))
     out.print(f"{principal} may spend up to epsilon {epsilon} of {name}.", markup=False)
+    out.print(f"What that promises: {given.promises}.", markup=False, highlight=False)
+
+
+@datasets.command("sessions")
+def dataset_sessions(name: DatasetName, as_json: AsJson = False) -> None:
+    """List all sessions on a data set, those of releases too: whose they are and what they cost, not what was asked."""
+    with client("Asking for the sessions") as curator:
+        found = curator.holders(name)
+    show_holders(found, as_json=as_json)
+
+
+@cli.command()
+def grants(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A data set: what everybody may hold of it, for admins. Yours where left out."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List who may hold how much of a data set's epsilon, what is spent and reserved of it, and what is left."""
+    with client("Asking for the grants") as curator:
+        found = curator.grants(name)
+    show_grants(found, as_json=as_json)
 
 
 @datasets.command("commitment")

@@ -13,7 +13,7 @@ from app.http import schemas
 from app.http.dependencies import HEAVY, Admin, Caller, ExportTurn, JsonModel, UploadTurn, UseCases
 from app.http.headers import ARROW, CSV, PARQUET, negotiated
 from app.http.openapi import problem_responses
-from app.http.paging import ByName, ByNumber
+from app.http.paging import ByName, ByNumber, BySession
 from app.http.parameters import Refused, Route
 from app.http.replies import JsonReply
 from app.http.uploads import CheckUpload, RegistrationUpload, Upload
@@ -111,10 +111,31 @@ def dummy(
     return Response(encoded(made, FORMATS[media_type]), media_type=media_type)
 
 
+@router.get(
+    "/{name}/grants",
+    summary="What everybody may hold, holds and has spent, a page at a time",
+    response_model=schemas.Grants,
+    responses=problem_responses(403, 404, 422),
+    dependencies=[HEAVY],
+)
+def list_grants(services: UseCases, actor: Admin, name: str, page: ByName) -> Response:
+    return page.reply(services.grants.of_dataset(actor, name, page.after, page.limit))
+
+
+@router.get(
+    "/{name}/sessions",
+    summary="Sessions on a data set, whose they are and what they cost, a page at a time; not what was asked",
+    response_model=schemas.Holders,
+    responses=problem_responses(403, 404, 422),
+)
+def list_holders(services: UseCases, actor: Admin, name: str, page: BySession) -> Response:
+    return page.reply(services.sessions.of_dataset(actor, name, page.after, page.limit))
+
+
 @router.put(
     "/{name}/grants/{principal}",
     summary="Cap what an analyst may hold and spend",
-    response_model=schemas.GrantView,
+    response_model=schemas.GrantedView,
     responses=problem_responses(403, 404, 413, 422),
 )
 def grant(

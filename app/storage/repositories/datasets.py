@@ -122,6 +122,18 @@ class Datasets(BaseTransaction):
             )
         )
 
+    def grants(self, dataset: str) -> dict[str, str]:
+        """All caps on a data set by whose they are, as decimal strings."""
+        g = t.grants.c
+        rows = self.connection.execute(select(g.principal, g.epsilon).where(g.dataset == dataset))
+        return {row.principal: row.epsilon for row in rows}
+
+    def grants_of(self, principal: str) -> dict[str, str]:
+        """All caps of a principal by their data sets, as decimal strings."""
+        g = t.grants.c
+        rows = self.connection.execute(select(g.dataset, g.epsilon).where(g.principal == principal))
+        return {row.dataset: row.epsilon for row in rows}
+
     def holdings(self, dataset: str) -> list[Holding]:
         """The holdings and spending of the sessions of a data set, open and closed; those of one owner that agree in
         all of it, as most that are closed do, are told together.

@@ -116,13 +116,19 @@ class Sessions(BaseTransaction):
         """Those of these sessions that there are, whoever holds them."""
         return set(self.connection.execute(select(c.id).where(c.id.in_(ids))).scalars())
 
-    def sessions_page(self, owner: str | None, after: SessionRow | None, most: int) -> tuple[list[SessionRow], bool]:
-        """Up to ``most`` sessions opened after ``after``, of an owner where one is named, in the order they were
-        opened; and whether there are others.
+    def sessions_page(
+        self, owner: str | None, after: SessionRow | None, most: int, dataset: str | None = None
+    ) -> tuple[list[SessionRow], bool]:
+        """Up to ``most`` sessions opened after ``after``, of an owner and on a data set where they are named, in the
+        order they were opened; and whether there are others.
         """
-        owned = () if owner is None else (c.owner == owner,)
+        which = [column == name for column, name in ((c.owner, owner), (c.dataset, dataset)) if name is not None]
         start = None if after is None else (after.opened_at, after.id)
-        return self._page(SessionRow, (c.opened_at, c.id), start, most, *owned, long=c.header)
+        return self._page(SessionRow, (c.opened_at, c.id), start, most, *which, long=c.header)
+
+    def datasets_of(self, owner: str) -> set[str]:
+        """The data sets that somebody ever opened sessions on."""
+        return set(self.connection.execute(select(c.dataset).where(c.owner == owner).distinct()).scalars())
 
     def open_in(self, dataset: str) -> list[str]:
         """The open sessions of a data set, in the order they were opened."""
