@@ -368,13 +368,14 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
     numbers = ("epsilon\ndelta", "spent", "reserved", "remaining")
     table = _listing("name", "kind\nstatus", *numbers, "counted by", numbers=numbers)
     for item in found:
-        budget = item.budget
+        budget, grant = item.budget, item.grant
         table.add_row(
             item.name,
             f"{item.kind}\n{item.raw.get('status', '')}",
             f"{cell(budget.epsilon)}\n{cell(budget.delta)}",
             *map(cell, (budget.spent_epsilon, budget.reserved_epsilon, budget.remaining_epsilon)),
-            budget.regime,
+            budget.regime
+            + ("" if grant is None else f"\nyour grant: {cell(grant.available_epsilon)} of {cell(grant.epsilon)}"),
         )
     out.print(table)
 

@@ -252,7 +252,8 @@ class Report:
 @dataclass(frozen=True)
 class Dataset:
     """The public facts of a data set: its domain and budget, ``unit``, what neighbours differ in, and the
-    ``commitment`` to its private file, None where it was registered before there were any.
+    ``commitment`` to its private file, None where it was registered before there were any. ``grant`` is what the caller
+    may hold of it and what is left of that, None without a grant.
 
     ``warnings``, and of a table the ``report`` of its file, are only in the reply to the registration of a data set.
     """
@@ -264,11 +265,12 @@ class Dataset:
     warnings: tuple[str, ...] = ()
     report: Report | None = field(default=None, repr=False)
     commitment: str | None = None
+    grant: Grant | None = None
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From a public descriptor."""
-        report, commitment = reply.get("report"), reply.get("commitment")
+        report, commitment, grant = (reply.get(name) for name in ("report", "commitment", "grant"))
         return cls(
             str(need(reply, "name")),
             str(need(reply, "kind")),
@@ -277,6 +279,7 @@ class Dataset:
             tuple(map(str, reply.get("warnings", ()))),
             None if report is None else Report.parse(report),
             None if commitment is None else str(commitment),
+            None if grant is None else Grant.parse(grant),
         )
 
 

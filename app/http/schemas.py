@@ -158,9 +158,30 @@ class BudgetView(SumView):
     impure: bool
 
 
+class GrantView(SumView):
+    """What somebody may hold and spend of a data set, and what of that is spent, reserved and left, as epsilons.
+
+    ``epsilon`` is the cap, null without a grant; then what remains is counted from the data set's whole epsilon.
+    ``available_epsilon`` is what a session could have at most: no more than remains of the grant, nor than the data set
+    has left. ``regime``, ``renyi``, ``pure`` and ``impure`` are as in a data set's budget, of this analyst alone. A cap
+    is a part of the budget, and no guarantee: ``epsilon_alone`` is what these answers would keep with the data set's
+    delta were they all that is ever computed from the data; with those of everybody else they keep the data set's.
+    """
+
+    dataset: str
+    principal: str
+    epsilon: float | None
+    epsilon_alone: float
+    regime: Literal["renyi", "pure"]
+    renyi: SumView
+    pure: SumView
+    impure: bool
+    available_epsilon: float
+
+
 class DatasetView(Reply):
     """A data set's public descriptor. ``commitment`` is the one to its private file, null where it was registered
-    before there were any.
+    before there were any. ``grant`` is the caller's own and what is left of it, null for who has none.
     """
 
     name: str
@@ -172,6 +193,7 @@ class DatasetView(Reply):
     cells: int | None
     status: Literal["registered", "retired"]
     commitment: str | None
+    grant: GrantView | None
 
 
 class CommitmentView(Reply):
@@ -235,27 +257,6 @@ class CheckView(Reply):
     report: ReportView | None
     warnings: list[str]
     notes: list[str]
-
-
-class GrantView(SumView):
-    """What somebody may hold and spend of a data set, and what of that is spent, reserved and left, as epsilons.
-
-    ``epsilon`` is the cap, null without a grant; then what remains is counted from the data set's whole epsilon.
-    ``available_epsilon`` is what a session could have at most: no more than remains of the grant, nor than the data set
-    has left. ``regime``, ``renyi``, ``pure`` and ``impure`` are as in a data set's budget, of this analyst alone. A cap
-    is a part of the budget, and no guarantee: ``epsilon_alone`` is what these answers would keep with the data set's
-    delta were they all that is ever computed from the data; with those of everybody else they keep the data set's.
-    """
-
-    dataset: str
-    principal: str
-    epsilon: float | None
-    epsilon_alone: float
-    regime: Literal["renyi", "pure"]
-    renyi: SumView
-    pure: SumView
-    impure: bool
-    available_epsilon: float
 
 
 class GrantedView(GrantView):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import structlog
@@ -65,10 +66,21 @@ def find_dataset(tx: Transaction, name: str, *, lock: bool = False) -> DatasetRo
     return row
 
 
-def dataset_view(row: DatasetRow, holdings: list[Holding]) -> dict[str, Any]:
-    """The public descriptor of a data set, with the state of its budget."""
+def grant_view(row: DatasetRow, holdings: Sequence[Holding], principal: str, granted: str | None) -> dict[str, Any]:
+    """What somebody may hold of a data set, and what of that is spent, reserved and left."""
+    _, account = standing(row, holdings)
+    his = spending.account_of_owner(principal, account.budget, holdings)
+    cap = None if granted is None else Decimal(granted)
+    return {"dataset": row.name, "principal": principal, **spending.grant_view(his, cap, account)}
+
+
+def dataset_view(
+    row: DatasetRow, holdings: Sequence[Holding], grant: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The public descriptor of a data set, with the state of its budget, and of the grant of whoever looks."""
     dataset = public_dataset(row)
     view, account = dataset.descriptor(), spending.account_of(row, dataset.budget, holdings)
+    view["grant"] = grant
     view["budget"] = spending.budget_view(account)
     view["created_at"] = row.created_at
     view["commitment"] = row.commitment
@@ -76,10 +88,10 @@ def dataset_view(row: DatasetRow, holdings: list[Holding]) -> dict[str, Any]:
     return view
 
 
-def check_open(row: DatasetRow) -> None:
-    """Refuse who has no grant, where access is by grant."""
+def check_open(row: DatasetRow, **extra: object) -> None:
+    """Refuse who has no grant, where access is by grant; the refusal tells also what is ``extra``."""
     if row.spec.get("access", "open") == "granted":
-        raise Forbidden("this data set is open by grant only: ask an admin for one")
+        raise Forbidden("this data set is open by grant only: ask an admin for one", **extra)
 
 
 def file_names(store: Store) -> list[str]:
@@ -98,20 +110,20 @@ class Datasets:
         #: Data sets whose row somebody else held when it was last asked for.
         self._kept: set[str] = set()
 
-    def describe(self, name: str) -> dict[str, Any]:
-        """The public descriptor with the state of the budget.
+    def describe(self, name: str, actor: Principal | None = None) -> dict[str, Any]:
+        """The public descriptor with the state of the budget, and the grant of whoever looks, if he has one.
 
         Raises:
             NotFound: when there is none of that name.
         """
         with self._store.read() as tx:
-            return dataset_view(find_dataset(tx, name), tx.holdings(name))
+            return _seen(tx, find_dataset(tx, name), actor)
 
-    def list(self, after: str, most: int) -> Page:
-        """Descriptors by name, of data sets beyond ``after``."""
+    def list(self, after: str, most: int, actor: Principal | None = None) -> Page:
+        """The same by name, of data sets beyond ``after``."""
         with self._store.read() as tx:
             rows, others = tx.datasets_page(after, most)
-            views = [dataset_view(row, tx.holdings(row.name)) for row in rows]
+            views = [_seen(tx, row, actor) for row in rows]
         return Page(views, rows[-1].name if others else None)
 
     def public(self, name: str) -> PublicDataset:
@@ -204,6 +216,14 @@ class Datasets:
                 yield tx, row
         finally:
             turn.release()
+
+
+def _seen(tx: Transaction, row: DatasetRow, actor: Principal | None) -> dict[str, Any]:
+    holdings = tx.holdings(row.name)
+    granted = None if actor is None else tx.grant(row.name, actor.name)
+    if actor is None or granted is None:
+        return dataset_view(row, holdings)
+    return dataset_view(row, holdings, grant_view(row, holdings, actor.name, granted))
 
 
 def _kept_by_others() -> Unavailable:

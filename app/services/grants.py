@@ -10,7 +10,7 @@ from typing import Any
 from app.declarations.errors import InvalidRequest
 from app.privacy.ledger import Amounts, Budget
 from app.services import spending
-from app.services.datasets import DUMMY, Datasets, check_open, find_dataset, is_dummy, standing
+from app.services.datasets import DUMMY, Datasets, check_open, find_dataset, grant_view, is_dummy
 from app.services.errors import NotFound
 from app.services.pages import Page
 from app.services.ports import DatasetRow, Holding, Store, Transaction
@@ -42,7 +42,7 @@ class Grants:
             if not cap.is_finite() or not 0 <= cap <= total:
                 raise InvalidRequest(f"epsilon must lie between 0 and the data set's {total}")
             tx.set_grant(name, principal, str(cap))
-            view = _view(tx, row, tx.holdings(name), principal, str(cap))
+            view = grant_view(row, tx.holdings(name), principal, str(cap))
             tx.commit()
         return view | {"promises": _promises(view, row)}
 
@@ -57,7 +57,7 @@ class Grants:
             row, holdings, grants = find_dataset(tx, name), tx.holdings(name), tx.grants(name)
             everybody = {*grants, *(each.owner for each in holdings)}
             names, others = _page(everybody, after, most)
-            views = [_view(tx, row, holdings, who, grants.get(who)) for who in names]
+            views = [grant_view(row, holdings, who, grants.get(who)) for who in names]
         return Page(views, names[-1] if others else None)
 
     def own(self, actor: Principal, after: str, most: int) -> Page:
@@ -66,7 +66,7 @@ class Grants:
             grants = tx.grants_of(actor.name)
             names, others = _page({*grants, *tx.datasets_of(actor.name)}, after, most)
             rows = [find_dataset(tx, name) for name in names]
-            views = [_view(tx, row, tx.holdings(row.name), actor.name, grants.get(row.name)) for row in rows]
+            views = [grant_view(row, tx.holdings(row.name), actor.name, grants.get(row.name)) for row in rows]
         return Page(views, names[-1] if others else None)
 
 
@@ -74,15 +74,6 @@ def _page(names: set[str], after: str, most: int) -> tuple[list[str], bool]:
     """Names beyond another one, in order, and whether there are others; those of made-up data sets left out."""
     beyond = sorted(name for name in names if name > after and not name.startswith(DUMMY))
     return beyond[:most], len(beyond) > most
-
-
-def _view(
-    tx: Transaction, row: DatasetRow, holdings: Sequence[Holding], principal: str, granted: str | None
-) -> dict[str, Any]:
-    _, account = standing(row, holdings)
-    his = spending.account_of_owner(principal, account.budget, holdings)
-    cap = None if granted is None else Decimal(granted)
-    return {"dataset": row.name, "principal": principal, **spending.grant_view(his, cap, account)}
 
 
 def _promises(view: Mapping[str, Any], row: DatasetRow) -> str:
@@ -119,6 +110,6 @@ def check_granted(
     granted = tx.grant(row.name, actor.name)
     if granted is None:
         if actor.role != "admin":
-            check_open(row)
+            check_open(row, requested=float(epsilon), remaining=0.0)
         return
     spending.check_cap(spending.account_of_owner(actor.name, budget, holdings), holds, Decimal(granted), epsilon)

@@ -107,6 +107,34 @@ def test_what_is_available_can_be_had_to_the_last_digit_and_no_more(service: Ser
 
 
 @pytest.mark.api
+def test_who_looks_at_a_data_set_sees_his_own_grant(service: Service) -> None:
+    """Beside its budget, alone and in the list, and in refusals. Catches somebody else's grant told, one not told
+    to its holder, and a refusal that does not say how much was asked for and how much there is."""
+    dataset, name = people(service, access="granted"), unique("ann")
+    analyst, other = service.principal("analyst", name), service.principal("analyst")
+    grant(service, dataset, name, 0.5)
+    open_session(analyst, dataset, epsilon=0.2)
+    mine = of(service, dataset)[name]
+    assert mine["available_epsilon"] == pytest.approx(0.3, abs=1e-9)
+    seen = analyst.get(f"/v1/datasets/{dataset}").json()
+    assert seen["grant"] == mine
+    listed = {item["name"]: item for item in analyst.get("/v1/datasets?limit=1000").json()["items"]}
+    assert listed[dataset] == seen
+    for caller in (other, service.admin, service.principal("auditor")):
+        assert caller.get(f"/v1/datasets/{dataset}").json() == {**seen, "grant": None}
+    with Curator(service.url, key_of(analyst)) as curator:
+        held = curator.dataset(dataset).grant
+        assert held is not None
+        assert held.raw == mine
+    asked = {"dataset": dataset, "method": "gaussian", "workload": {"marginals": 1}, "epsilon": 0.4}
+    for path, words in (("/v1/sessions", session_words(dataset, epsilon=0.4)), ("/v1/releases", asked)):
+        problem = refused(analyst.post(path, json=words), "budget-exhausted")
+        assert (problem["requested"], problem["remaining"]) == (0.4, mine["remaining_epsilon"])
+        problem = refused(other.post(path, json=words), "forbidden")
+        assert (problem["requested"], problem["remaining"]) == (0.4, 0.0)
+
+
+@pytest.mark.api
 def test_a_grant_that_pure_noise_used_up(service: Service) -> None:
     """By the sum that his sessions keep. Catches the other sum's price, which is more than twice the grant."""
     dataset, name = people(service), unique("ann")

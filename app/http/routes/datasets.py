@@ -69,7 +69,7 @@ def check(
     responses=problem_responses(422),
 )
 def list_datasets(services: UseCases, actor: Caller, page: ByName) -> Response:
-    return page.reply(services.datasets.list(page.after, page.limit))
+    return page.reply(services.datasets.list(page.after, page.limit, actor))
 
 
 @router.get(
@@ -79,7 +79,7 @@ def list_datasets(services: UseCases, actor: Caller, page: ByName) -> Response:
     responses=problem_responses(404),
 )
 def describe_dataset(services: UseCases, actor: Caller, name: str) -> Response:
-    return JsonReply(services.datasets.describe(name))
+    return JsonReply(services.datasets.describe(name, actor))
 
 
 @router.get(
