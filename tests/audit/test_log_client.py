@@ -39,11 +39,13 @@ def session(service: Service, folder: Path, questions: int = 2) -> Path:
 
 
 def soon(look: Callable[[], T]) -> T:
-    """What is found once what was committed is in the log."""
+    """What is found once what was committed is in the log; what contradicts it stays so, and is raised at once."""
     deadline = time.monotonic() + patience(10)
     while True:
         try:
             return look()
+        except Contradicted:
+            raise
         except NotVerified:
             if time.monotonic() > deadline:
                 raise

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import time
 
 import httpx
 import pytest
 
 from app.services.cosignatures import KEPT
+from app.storage.log_store import SqlLog
 from curator_client.proofs.merkle import EMPTY_ROOT, root
 from curator_client.proofs.notes import Checkpoint, Signer, Verifier, Witness
-from tests.kit.patience import patience
 from tests.kit.service import Service, refused, unique
+from tests.kit.world import eventually
 
 pytestmark = pytest.mark.api
 
@@ -47,16 +47,11 @@ def newest(service: Service) -> bytes:
 
 def grown(service: Service) -> bytes:
     """A checkpoint of a log that is longer than it was, once nothing more comes into it."""
-    before, deadline = size(newest(service)), time.monotonic() + patience(10)
+    before, log = size(newest(service)), SqlLog(service.built.store)
     service.principal("analyst")
-    while size(note := newest(service)) == before:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(0.5)
-    while size(later := newest(service)) != size(note):
-        assert time.monotonic() < deadline
-        note = later
-        time.sleep(0.5)
+    eventually(lambda: not service.built.services.sequencer.step() and not log.news(log.state(), log.settled(), 1)[0])
+    note = newest(service)
+    assert size(note) > before
     return note
 
 

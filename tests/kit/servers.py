@@ -121,16 +121,17 @@ class Server:
     def wait_until_ready(self, seconds: float = 60.0, *, doomed: bool = False) -> Self:
         """``doomed``: it may as well die first, of what an earlier server has left it to do."""
         deadline = time.monotonic() + patience(seconds)
-        while time.monotonic() < deadline:
-            if not self.alive():
-                assert doomed, self.log.read_text()[-2000:]
-                return self
-            try:
-                if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
+        with httpx.Client(timeout=5) as client:
+            while time.monotonic() < deadline:
+                if not self.alive():
+                    assert doomed, self.log.read_text()[-2000:]
                     return self
-            except httpx.TransportError:
-                pass
-            time.sleep(0.02)
+                try:
+                    if client.get(f"{self.url}/readyz").status_code == 200:
+                        return self
+                except httpx.TransportError:
+                    pass
+                time.sleep(0.02)
         raise AssertionError(f"not ready: {self.log.read_text()[-2000:]}")
 
     def wait_until_ended(self, seconds: float = 30.0) -> bool:
