@@ -238,7 +238,7 @@ def test_both_say_the_same_of_whatever_is_changed(tmp_path: Path) -> None:
     assert LogFolder(kept).replay().ok
     assert all(each["holds"] for each in report_of(kept, replay=True)["checks"])
     rng, refused = random.Random(7), [0, 0]
-    for number in range(60):
+    for number in range(24):
         log, transcripts = [*told.log], {id: [*own] for id, own in honest.items()}
         of_log = number % 3 != 0
         hurt(rng, log if of_log else transcripts[rng.choice(ids)])
@@ -247,4 +247,4 @@ def test_both_say_the_same_of_whatever_is_changed(tmp_path: Path) -> None:
         assert document["holds"] == replayed.ok, (number, replayed.document()["problem"], document["checks"])
         assert report_of(kept)["holds"] >= replayed.ok
         refused[of_log] += not replayed.ok
-    assert min(refused) > 10
+    assert min(refused) > 4

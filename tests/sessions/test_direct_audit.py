@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from scipy import stats
 from app.bootstrap.noise import SystemNoise
 from app.privacy.noise import NoiseBlock
 from tests.kit.noise import Scaled
-from tests.kit.world import SHAPE, World, distinct_queries, make_world
+from tests.kit.world import SHAPE, World, distinct_queries, make_world, wait
 
 pytestmark = pytest.mark.statistical
 
@@ -72,12 +73,12 @@ def standardised(folder: Path, law: str, noise: SystemNoise) -> np.ndarray:
         ann = world.analyst("ann")
         id = world.open(ann, "d", mechanism={"construction": law}, epsilon=1.0, max_queries=QUESTIONS, max_updates=None)
         scale = world.built.services.sessions.get(ann, id)["plan"]["noise_scale"]
-        left = []
-        for asked, _ in zip(distinct_queries(), range(QUESTIONS), strict=False):
-            where = asked["where"]
-            truth = COUNTS[where["a"]["equals"], where["b"]["in"]].sum()
-            left.append((world.ask(ann, id, asked)["value"] - truth) / scale)
-        world.audit()
+        asked = list(islice(distinct_queries(), QUESTIONS))
+        answers = wait(world.submit(ann, id, *asked, kind="batch"))["answers"]
+        places = [(each["where"]["a"]["equals"], each["where"]["b"]["in"]) for each in asked]
+        left = [(answer["value"] - COUNTS[place].sum()) / scale for place, answer in zip(places, answers, strict=True)]
+        if type(noise) is SystemNoise:
+            world.audit()
     finally:
         world.stop()
     return np.array(left)
