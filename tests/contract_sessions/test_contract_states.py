@@ -74,7 +74,7 @@ class Contracts(Books):
 
 TestContracts = Contracts.TestCase
 TestContracts.settings = settings(
-    max_examples=10, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=5, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

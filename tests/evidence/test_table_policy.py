@@ -327,7 +327,7 @@ def test_what_cannot_be_reached_is_refused_with_what_it_would_take() -> None:
 def test_an_accuracy_holds_as_often_as_it_says() -> None:
     """Coverage of intervals that were asked for by their width, over repetitions: 95% nominal, at least 93%. Would
     catch a quantile of one side, and the grid's rounding of scales the wrong way."""
-    rng, table, inside, trials = np.random.default_rng(3), counts(2), 0, 400
+    rng, table, inside, trials = np.random.default_rng(3), counts(2), 0, 200
     asked = Product.over({0: np.array([1, 0, 0, 1]), 1: np.array([1, 0, 0])})
     exact = float(np.einsum("abcd,a,b->", table, [1, 0, 0, 1], [1, 0, 0]))
     for _ in range(trials):
@@ -466,7 +466,7 @@ def test_refining_until_a_guess_is_excluded() -> None:
     table = np.full(SIZES, 400).astype(np.int64)
     asked = Product.over({1: [1, 0, 0]})
     exact, held = float(table[:, 0].sum()), {True: 0, False: 0}
-    for seed in range(60):
+    for seed in range(30):
         session, holds = Session(table, funds(questions=40), seed), {True: True, False: True}
         for look in range(12):
             session.ask(asked, within=70 * 0.9**look)
@@ -475,8 +475,8 @@ def test_refining_until_a_guess_is_excluded() -> None:
                 holds[adaptive] &= float(shown.lows) <= exact <= float(shown.highs)
         for adaptive in held:
             held[adaptive] += holds[adaptive]
-    assert held[True] >= 54
-    assert held[False] < 50
+    assert held[True] >= 27
+    assert held[False] < 25
 
 
 def test_answers_survive_a_fit_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

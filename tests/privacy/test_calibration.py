@@ -81,7 +81,7 @@ def test_scale_for_cost_is_the_least_safe_scale(cost: Decimal, order: Decimal, r
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.decimals("0.05", 8, places=2), st.integers(3, 15), st.integers(1, 5000), RELEASES)
 def test_rdp_scale_is_safe_and_no_order_does_better(epsilon: Decimal, digits: int, updates: int, release: str) -> None:
     """At the scale returned the guarantee holds at its order; with 0.1% less noise it holds at none."""
@@ -94,7 +94,7 @@ def test_rdp_scale_is_safe_and_no_order_does_better(epsilon: Decimal, digits: in
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(st.decimals("0.05", 5, places=2), st.integers(1, 2000), RELEASES)
 def test_more_updates_or_less_epsilon_need_more_noise(epsilon: Decimal, updates: int, release: str) -> None:
     delta = Decimal("1e-7")

@@ -8,7 +8,7 @@ from typing import Any
 
 import mpmath
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.privacy.costs import (
@@ -126,8 +126,7 @@ def round_moments(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [2, 4, 6])
-@pytest.mark.parametrize("threshold", [3, 40])
+@pytest.mark.parametrize(("order", "threshold"), [(2, 3), (2, 40), (4, 3), (6, 40)])
 def test_single_pays_for_true_laplace_rounds(order: int, threshold: int) -> None:
     """H + V N <= V at every gap, both directions; nearly an equality at the worst gap, so the cost is
     not slack either.
@@ -149,13 +148,13 @@ def test_single_pays_for_true_laplace_rounds(order: int, threshold: int) -> None
             threshold + 1,
             threshold + 9,
         ):
+            # Values below the hypothesis are these in a mirror.
             for step in (1, -1, 0.25):
-                for sign in (1, -1):
-                    v, w = mpmath.mpf(sign * gap), mpmath.mpf(sign * gap + step)
-                    for first, second in ((v, w), (w, v)):
-                        hit, miss = round_moments(first, second, b, T, a)
-                        assert hit + mpmath.exp(paid) * miss <= mpmath.exp(paid) * (1 + mpmath.mpf("1e-18"))
-                        worst = max(worst, mpmath.log(hit / (1 - miss)) if miss < 1 else mpmath.mpf(0))
+                v, w = mpmath.mpf(gap), mpmath.mpf(gap + step)
+                for first, second in ((v, w), (w, v)):
+                    hit, miss = round_moments(first, second, b, T, a)
+                    assert hit + mpmath.exp(paid) * miss <= mpmath.exp(paid) * (1 + mpmath.mpf("1e-18"))
+                    worst = max(worst, mpmath.log(hit / (1 - miss)) if miss < 1 else mpmath.mpf(0))
         if threshold == 40:
             assert worst >= mpmath.mpf("0.85") * paid
 
@@ -245,6 +244,7 @@ def test_pure_costs_are_the_largest_ratios(scale: Fraction, shift: int) -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=25)
 @given(
     st.fractions(min_value=Fraction(1, 2), max_value=30, max_denominator=50),
     st.integers(1, 40),

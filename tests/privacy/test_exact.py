@@ -57,7 +57,7 @@ def plain(e0: float, updates: int, epsilon: float, reach: int) -> mpmath.mpf:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("e0", "updates", "epsilon"),
-    [(0.25, 1, 0.6), (0.25, 3, 1.0), (0.5, 4, 2.0), (1.5, 2, 3.25), (0.125, 2, 0.5)],
+    [(0.25, 1, 0.6), (0.25, 3, 1.0), (1.5, 2, 3.25)],
 )
 def test_the_program_is_the_recursion_from_above(e0: float, updates: int, epsilon: float) -> None:
     """Never below the plain recursion, above it by less than 1e-6: catches a wrong recursion."""
@@ -124,7 +124,7 @@ def test_truncating_too_early_errs_upwards(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(st.decimals("0.2", 4, places=1), st.integers(4, 12), st.integers(1, 150))
 def test_the_scale_is_on_the_safe_side_and_tight(epsilon: Decimal, digits: int, updates: int) -> None:
     delta = Decimal(1).scaleb(-digits)
