@@ -72,7 +72,14 @@ def forms_of(mechanism: str) -> tuple[str, ...]:
     return (*FORMS, "mixed") if mechanism in REFITS else FORMS
 
 
-ROWS = [(mechanism, kind, form) for mechanism in MECHANISMS for kind in SPECS for form in forms_of(mechanism)]
+#: A construction knows of a query only its form, whatever kind of data it is of: each is asked all forms of a table,
+#: and two, one of which refits, those of the other kinds.
+ROWS = [
+    (mechanism, kind, form)
+    for mechanism in MECHANISMS
+    for kind in (SPECS if mechanism in ("lp", "group refit") else ("table",))
+    for form in forms_of(mechanism)
+]
 
 
 @cache

@@ -6,6 +6,7 @@ Noise is injected, so that a test knows how often it was drawn and what each dra
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from app.services.idempotency import IdempotencyKey
 from app.services.ports import SessionRow, Transaction
 from app.services.residents import Residents
 from app.spaces.errors import InvalidQuery
+from tests.kit.service import unique
 from tests.kit.world import (
     HIT,
     SHAPE,
@@ -50,115 +52,113 @@ def cuttable(faults: list[str], url: str | None) -> list[str]:
 
 
 class TestFailedCommits:
-    @pytest.mark.parametrize("faults", FAULTS, ids="-".join)
-    @pytest.mark.parametrize("draw", [0, -HIT])
-    def test_the_same_outcome_is_tried_again(
-        self, world: World, database: str | None, faults: list[str], draw: int
-    ) -> None:
+    def test_the_same_outcome_is_tried_again(self, world: World, database: str | None) -> None:
         """Catches a round drawn afresh after a failed commit (a free second threshold test), one lost, one recorded
         or charged twice because the commit had happened after all.
         """
-        world.register("d")
-        ann = world.analyst("ann")
-        id = world.open(ann, "d")
-        world.ask(ann, id, query(0))
-        world.noise.script.append(draw)
-        world.store.faults.extend(cuttable(faults, database))
-        answer = world.ask(ann, id, query(1), key="k")
-        assert world.noise.drawn == 2
-        assert answer["source"] == ("measurement" if draw else "hypothesis")
-        assert world.ask(ann, id, query(1), key="k") == answer
-        entries = world.entries(id)
-        assert [e["sequence"] for e in entries] == [1, 2]
-        assert (entries[1]["value"], entries[1]["entry_hash"]) == (answer["value"], answer["entry_hash"])
-        assert len(world.movements("d", id)) == (1 if draw else 0)
-        # And the lane goes on from there.
-        assert world.ask(ann, id, query(2))["sequence"] == 3
-        world.audit()
+        for faults, draw in itertools.product(FAULTS, (0, -HIT)):
+            world.register(name := unique("d"))
+            drawn = world.noise.drawn
+            ann = world.analyst("ann")
+            id = world.open(ann, name)
+            world.ask(ann, id, query(0))
+            world.noise.script.append(draw)
+            world.store.faults.extend(cuttable(faults, database))
+            answer = world.ask(ann, id, query(1), key="k")
+            assert world.noise.drawn - drawn == 2
+            assert answer["source"] == ("measurement" if draw else "hypothesis")
+            assert world.ask(ann, id, query(1), key="k") == answer
+            entries = world.entries(id)
+            assert [e["sequence"] for e in entries] == [1, 2]
+            assert (entries[1]["value"], entries[1]["entry_hash"]) == (answer["value"], answer["entry_hash"])
+            assert len(world.movements(name, id)) == (1 if draw else 0)
+            # And the lane goes on from there.
+            assert world.ask(ann, id, query(2))["sequence"] == 3
+            world.audit()
 
-    @pytest.mark.parametrize("faults", FAULTS, ids="-".join)
-    def test_a_batch_and_other_sessions_in_one_commit(
-        self, world: World, database: str | None, faults: list[str]
-    ) -> None:
+    def test_a_batch_and_other_sessions_in_one_commit(self, world: World, database: str | None) -> None:
         """Catches a retry that keeps only a part of what one commit carried."""
-        world.register("d")
-        ann, bob = world.analyst("ann"), world.analyst("bob")
-        ids = [world.open(who, "d") for who in (ann, bob)]
-        hold = Gate()
-        world.noise.before = hold
-        first = world.submit(ann, ids[0], query(0))
-        hold.reached.wait(30)
-        world.noise.before = lambda: None
-        world.noise.script.extend([0, HIT, 0, -HIT, 0, HIT])
-        tickets = [
-            world.submit(ann, ids[0], query(1), query(2), {"type": "nonsense"}, key="b", kind="batch"),
-            world.submit(bob, ids[1], query(1), key="q"),
-            world.submit(bob, ids[1], query(2), key="r"),
-            world.submit(bob, ids[1], query(2), key="r"),
-        ]
-        world.store.faults.extend([None, *cuttable(faults, database)])
-        hold.open()
-        wait(first)
-        replies = [wait(ticket) for ticket in tickets]
-        assert [a["sequence"] for a in replies[0]["answers"][:2]] == [2, 3]
-        assert replies[0]["answers"][2]["type"] == "/problems/invalid-query"
-        assert [r["sequence"] for r in replies[1:]] == [1, 2, 2]
-        assert replies[2] == replies[3]
-        assert world.noise.drawn == 5
-        assert [len(world.entries(id)) for id in ids] == [3, 2]
-        world.audit()
+        for faults in FAULTS:
+            world.register(name := unique("d"))
+            drawn = world.noise.drawn
+            ann, bob = world.analyst("ann"), world.analyst("bob")
+            ids = [world.open(who, name) for who in (ann, bob)]
+            hold = Gate()
+            world.noise.before = hold
+            first = world.submit(ann, ids[0], query(0))
+            hold.reached.wait(30)
+            world.noise.before = lambda: None
+            world.noise.script.extend([0, HIT, 0, -HIT, 0, HIT])
+            tickets = [
+                world.submit(ann, ids[0], query(1), query(2), {"type": "nonsense"}, key="b", kind="batch"),
+                world.submit(bob, ids[1], query(1), key="q"),
+                world.submit(bob, ids[1], query(2), key="r"),
+                world.submit(bob, ids[1], query(2), key="r"),
+            ]
+            world.store.faults.extend([None, *cuttable(faults, database)])
+            hold.open()
+            wait(first)
+            replies = [wait(ticket) for ticket in tickets]
+            assert [a["sequence"] for a in replies[0]["answers"][:2]] == [2, 3]
+            assert replies[0]["answers"][2]["type"] == "/problems/invalid-query"
+            assert [r["sequence"] for r in replies[1:]] == [1, 2, 2]
+            assert replies[2] == replies[3]
+            assert world.noise.drawn - drawn == 5
+            assert [len(world.entries(id)) for id in ids] == [3, 2]
+            world.audit()
 
-    @pytest.mark.parametrize("faults", FAULTS, ids="-".join)
-    def test_a_close(self, world: World, database: str | None, faults: list[str]) -> None:
+    def test_a_close(self, world: World, database: str | None) -> None:
         """Catches a reservation returned twice: closing moves no sequence number by which to tell that the commit
         had happened.
         """
-        world.register("d")
-        ann = world.analyst("ann")
-        id = world.open(ann, "d")
-        world.noise.script.append(HIT)
-        world.ask(ann, id, query(0))
-        world.store.faults.extend(cuttable(faults, database))
-        closed = world.close(ann, id, key="c")
-        assert closed["status"] == "closed"
-        assert world.close(ann, id, key="c") == closed
-        with pytest.raises(SessionClosed):
-            world.ask(ann, id, query(1))
-        assert len(world.movements("d", id, "return")) == 1
-        world.audit()
+        for faults in FAULTS:
+            world.register(name := unique("d"))
+            ann = world.analyst("ann")
+            id = world.open(ann, name)
+            world.noise.script.append(HIT)
+            world.ask(ann, id, query(0))
+            world.store.faults.extend(cuttable(faults, database))
+            closed = world.close(ann, id, key="c")
+            assert closed["status"] == "closed"
+            assert world.close(ann, id, key="c") == closed
+            with pytest.raises(SessionClosed):
+                world.ask(ann, id, query(1))
+            assert len(world.movements(name, id, "return")) == 1
+            world.audit()
 
-    @pytest.mark.parametrize("faults", FAULTS, ids="-".join)
-    def test_a_reply_that_moves_nothing(self, world: World, database: str | None, faults: list[str]) -> None:
+    def test_a_reply_that_moves_nothing(self, world: World, database: str | None) -> None:
         """Catches a lane that tries for ever to store a reply which is there: a batch whose every query is refused
         has no entry by which to tell.
         """
-        world.register("d")
-        ann = world.analyst("ann")
-        id = world.open(ann, "d")
-        world.store.faults.extend(cuttable(faults, database))
-        reply = wait(world.submit(ann, id, {"type": "nonsense"}, key="b", kind="batch"))
-        assert [a["status"] for a in reply["answers"]] == [422]
-        assert world.ask(ann, id, query(1))["sequence"] == 1
-        world.audit()
+        for faults in FAULTS:
+            world.register(name := unique("d"))
+            ann = world.analyst("ann")
+            id = world.open(ann, name)
+            world.store.faults.extend(cuttable(faults, database))
+            reply = wait(world.submit(ann, id, {"type": "nonsense"}, key="b", kind="batch"))
+            assert [a["status"] for a in reply["answers"]] == [422]
+            assert world.ask(ann, id, query(1))["sequence"] == 1
+            world.audit()
 
-    @pytest.mark.parametrize("faults", FAULTS, ids="-".join)
-    def test_a_close_and_a_round_in_one_commit(self, world: World, database: str | None, faults: list[str]) -> None:
+    def test_a_close_and_a_round_in_one_commit(self, world: World, database: str | None) -> None:
         """Catches a check by the first session alone of whether a commit had happened."""
-        world.register("d")
-        ann = world.analyst("ann")
-        ids = sorted(world.open(ann, "d") for _ in range(3))
-        hold = Gate()
-        world.noise.before = hold
-        first = world.submit(ann, ids[0], query(0))
-        hold.reached.wait(30)
-        world.noise.before = lambda: None
-        world.noise.script.extend([0, HIT])
-        world.store.faults.extend([None, *cuttable(faults, database)])
-        tickets = [world.submit(ann, ids[1], kind="close"), world.submit(ann, ids[2], query(0), key="k")]
-        hold.open()
-        assert [wait(t)["sequence"] for t in [first, *tickets]] == [1, 0, 1]
-        assert world.noise.drawn == 2
-        world.audit()
+        for faults in FAULTS:
+            world.register(name := unique("d"))
+            drawn = world.noise.drawn
+            ann = world.analyst("ann")
+            ids = sorted(world.open(ann, name) for _ in range(3))
+            hold = Gate()
+            world.noise.before = hold
+            first = world.submit(ann, ids[0], query(0))
+            hold.reached.wait(30)
+            world.noise.before = lambda: None
+            world.noise.script.extend([0, HIT])
+            world.store.faults.extend([None, *cuttable(faults, database)])
+            tickets = [world.submit(ann, ids[1], kind="close"), world.submit(ann, ids[2], query(0), key="k")]
+            hold.open()
+            assert [wait(t)["sequence"] for t in [first, *tickets]] == [1, 0, 1]
+            assert world.noise.drawn - drawn == 2
+            world.audit()
 
     @pytest.mark.parametrize("fault", ["before", "after"])
     def test_an_opening(self, world: World, fault: str) -> None:
@@ -601,48 +601,47 @@ def failing(error: type[BaseException] | BaseException) -> Callable[..., Any]:
 class TestErrorsAfterTheNoise:
     """An error between the noise and the entry must cost what a hit costs, or errors are free threshold tests."""
 
-    @pytest.mark.parametrize(
-        "error", [RuntimeError("private?"), MemoryError(), InvalidQuery("raised too late"), Unavailable("too late")]
-    )
-    def test_in_the_update(self, world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def test_in_the_update(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """The update runs on hits alone: if its failure cost nothing, it would tell hit from miss for free. A
         refusal of the protocol raised here is no refusal.
         """
-        world.register("d")
-        ann = world.analyst("ann")
-        id = world.open(ann, "d")
-        world.noise.script.append(HIT)
-        with monkeypatch.context() as patch:
-            patch.setattr(MultiplicativeWeights, "update", failing(error))
+        errors = RuntimeError("private?"), MemoryError(), InvalidQuery("raised too late"), Unavailable("too late")
+        for error in errors:
+            world.register(name := unique("d"))
+            ann = world.analyst("ann")
+            id = world.open(ann, name)
+            world.noise.script.append(HIT)
+            with monkeypatch.context() as patch:
+                patch.setattr(MultiplicativeWeights, "update", failing(error))
+                with pytest.raises(Unavailable):
+                    world.ask(ann, id, query(1), key="k")
+            self.charged(world, ann, name, id)
+
+    def test_in_the_noise_itself(self, world: World) -> None:
+        for kind in ("ask", "batch"):
+            world.register(name := unique("d"))
+            ann = world.analyst("ann")
+            id = world.open(ann, name)
+            world.noise.before = failing(RuntimeError("the generator failed"))
             with pytest.raises(Unavailable):
-                world.ask(ann, id, query(1), key="k")
-        self.charged(world, ann, id)
+                wait(world.submit(ann, id, query(1), kind=kind, key="k"))
+            world.noise.before = lambda: None
+            self.charged(world, ann, name, id)
 
-    @pytest.mark.parametrize("kind", ["ask", "batch"])
-    def test_in_the_noise_itself(self, world: World, kind: str) -> None:
-        world.register("d")
-        ann = world.analyst("ann")
-        id = world.open(ann, "d")
-        world.noise.before = failing(RuntimeError("the generator failed"))
-        with pytest.raises(Unavailable):
-            wait(world.submit(ann, id, query(1), kind=kind, key="k"))
-        world.noise.before = lambda: None
-        self.charged(world, ann, id)
-
-    @pytest.mark.parametrize("error", [RuntimeError("private?"), InvalidQuery("raised too late")])
-    def test_in_a_batch(self, world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def test_in_a_batch(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """Catches a batch that turns the error of one begun round into a problem in its place and goes on."""
-        world.register("d")
-        ann = world.analyst("ann")
-        id = world.open(ann, "d")
-        world.noise.script.extend([0, HIT])
-        with monkeypatch.context() as patch:
-            patch.setattr(MultiplicativeWeights, "update", failing(error))
-            with pytest.raises(Unavailable):
-                wait(world.submit(ann, id, query(0), query(1), query(2), kind="batch"))
-        # Both rounds that had begun, the miss of the first query included: its answer has not left.
-        assert [e["record"] for e in world.entries(id)] == ["forfeit", "forfeit"]
-        world.audit()
+        for error in (RuntimeError("private?"), InvalidQuery("raised too late")):
+            world.register(name := unique("d"))
+            ann = world.analyst("ann")
+            id = world.open(ann, name)
+            world.noise.script.extend([0, HIT])
+            with monkeypatch.context() as patch:
+                patch.setattr(MultiplicativeWeights, "update", failing(error))
+                with pytest.raises(Unavailable):
+                    wait(world.submit(ann, id, query(0), query(1), query(2), kind="batch"))
+            # Both rounds that had begun, the miss of the first query included: its answer has not left.
+            assert [e["record"] for e in world.entries(id)] == ["forfeit", "forfeit"]
+            world.audit()
 
     def test_while_the_database_is_away(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """Catches a charge that is tried once and then forgotten: an analyst would ask while the database fails."""
@@ -662,21 +661,21 @@ class TestErrorsAfterTheNoise:
             with pytest.raises(Unavailable):
                 world.ask(ann, id, query(1), key="k")
         assert world.store.refuse == 0
-        self.charged(world, ann, id)
+        self.charged(world, ann, "d", id)
 
-    @pytest.mark.parametrize("faults", [["before"], ["after"], ["before", "after"]], ids="-".join)
-    def test_while_commits_fail(self, world: World, monkeypatch: pytest.MonkeyPatch, faults: list[str]) -> None:
+    def test_while_commits_fail(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """Catches a forfeit charged twice because its own commit was in doubt."""
-        world.register("d")
-        ann = world.analyst("ann")
-        id = world.open(ann, "d")
-        world.noise.script.append(HIT)
-        world.store.faults.extend(faults)
-        with monkeypatch.context() as patch:
-            patch.setattr(MultiplicativeWeights, "update", failing(RuntimeError()))
-            with pytest.raises(Unavailable):
-                world.ask(ann, id, query(1), key="k")
-        self.charged(world, ann, id)
+        for faults in (["before"], ["after"], ["before", "after"]):
+            world.register(name := unique("d"))
+            ann = world.analyst("ann")
+            id = world.open(ann, name)
+            world.noise.script.append(HIT)
+            world.store.faults.extend(faults)
+            with monkeypatch.context() as patch:
+                patch.setattr(MultiplicativeWeights, "update", failing(RuntimeError()))
+                with pytest.raises(Unavailable):
+                    world.ask(ann, id, query(1), key="k")
+            self.charged(world, ann, name, id)
 
     def test_in_another_request_of_the_group(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """Catches rounds of innocent sessions in the same group that are dropped without a charge."""
@@ -701,9 +700,9 @@ class TestErrorsAfterTheNoise:
         world.audit()
 
     @staticmethod
-    def charged(world: World, ann: Any, id: str) -> None:
+    def charged(world: World, ann: Any, dataset: str, id: str) -> None:
         assert [(e["record"], e["sequence"]) for e in world.entries(id)] == [("forfeit", 1)]
-        assert [m["sequence"] for m in world.movements("d", id)] == [1]
+        assert [m["sequence"] for m in world.movements(dataset, id)] == [1]
         world.audit()
         # The key was freed; the session goes on, at the price of the update.
         answer = world.ask(ann, id, query(1), key="k")
