@@ -810,6 +810,8 @@ def _part(plan: SessionPlan, paid: Amounts) -> float:
     """A payment as a part of the session's epsilon, in the sum that this is a share of."""
     if plan.regime == "pure" and paid.pure is not None:
         return float(paid.pure)
+    if not paid.renyi:  # all there is of a session without a share
+        return 0.0
     return float(Fraction(plan.epsilon) * Fraction(paid.renyi) / Fraction(plan.reserved))
 
 

@@ -21,7 +21,10 @@ Mechanism = Annotated[
         show_default=False,
     ),
 ]
-Epsilon = Annotated[str, typer.Option("--epsilon", "-e", help="Share of the data set's epsilon.", show_default=False)]
+Epsilon = Annotated[
+    str,
+    typer.Option("--epsilon", "-e", help="Share of the data set's epsilon; 0 asks what is free.", show_default=False),
+]
 MaxQueries = Annotated[
     int,
     typer.Option(

@@ -87,11 +87,13 @@ class PublicDataset:
 
     def share(self, epsilon: Decimal) -> Decimal:
         """The part of the Renyi sum that a session of this epsilon may hold: its share, or what is left where it takes
-        that.
+        that; nothing of an epsilon of 0.
 
         Raises:
             InvalidBudget: when there is no such share.
         """
+        if not epsilon:
+            return Decimal(0)
         share = self.budget.share(epsilon)
         return min(share, self.left.renyi) if self.left is not None and self.admits_pure(epsilon) else share
 

@@ -189,6 +189,10 @@ class SessionPlan:
         return {**self.document(), "bound_status": self.bound_status}
 
 
+#: How a session without a share goes about it.
+FREE = "nothing is bought: what follows from what was measured is answered, free of charge, and the rest refused"
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvidencePlan(SessionPlan):
     """The plan of a session that answers from all that was measured of its data set, or of a release.
@@ -202,6 +206,11 @@ class EvidencePlan(SessionPlan):
     mode: str
     how: str
     declared: bool
+
+    @property
+    def free(self) -> bool:
+        """Whether the session has no share: it buys nothing, and answers what follows from measurements alone."""
+        return not self.epsilon
 
     def document(self) -> dict[str, Any]:
         """As JSON: with the mode, and no number of queries where none was declared."""

@@ -37,7 +37,9 @@ class SessionRequest(Model):
         default_factory=lambda: FromEvidenceMechanism(construction="auto"),
         description="left out: what serves best is chosen",
     )
-    epsilon: Decimal = Field(gt=0, le=1000, max_digits=30, description="share of the data set's epsilon")
+    epsilon: Decimal = Field(
+        ge=0, le=1000, max_digits=30, description="share of the data set's epsilon; of 0 what is free can be asked"
+    )
     max_queries: Whole = Field(
         default=MOST_QUERIES, ge=1, le=MOST_QUERIES, description="may be left out where evidence answers"
     )
@@ -65,6 +67,13 @@ class SessionRequest(Model):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if not self.epsilon and (
+            self.mechanism.construction not in ("auto", "evidence") or self.contract or self.start == "nothing"
+        ):
+            raise ValueError(
+                "epsilon: with 0 what is free is asked, in a session of evidence that starts from what was measured: "
+                "leave mechanism, contract and start out, or give an epsilon above 0"
+            )
         if self.release == "race" and self.calibration != "rdp":
             raise ValueError("a race is calibrated by rdp")
         evidence = isinstance(self.mechanism, FromEvidenceMechanism | WorkloadMechanism)
@@ -103,7 +112,7 @@ class SessionRequest(Model):
     def may_be_pure(self) -> bool:
         """Whether the plan may depend on whether a session of pure noise may take all that is left of the budget."""
         pure = isinstance(self.mechanism, FromEvidenceMechanism | WorkloadMechanism)
-        return not self.contract and (pure or self.mechanism.construction == "laplace")
+        return bool(self.epsilon) and not self.contract and (pure or self.mechanism.construction == "laplace")
 
     @property
     def iterative(self) -> Iterative:

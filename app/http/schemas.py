@@ -383,11 +383,11 @@ class PlanReply(PlanView):
 
     ``expected_standard_errors``, of sessions that answer from evidence, are those of counts under conditions on
     ``one_attribute`` and on ``two_attributes``, half the values of each, before anything is known of the data; of
-    graphs and matrices that of a ``cut``.
+    graphs and matrices that of a ``cut``. Both are null of a session of epsilon 0, which buys nothing.
     """
 
     expected_standard_errors: dict[str, float] | None
-    independent_gaussian: GaussianView
+    independent_gaussian: GaussianView | None
     advice: str
 
 

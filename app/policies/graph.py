@@ -53,9 +53,9 @@ _LEAST_KAPPA = 1.0
 #: Questions from whose edges the factor is found where edges alone were measured, and when it is found anew.
 _LOOKED = 300
 
-#: How a session pays: ``degrees`` and then questions, all ``edges`` or all ``sums`` at once and nothing after, or few
-#: questions one by one.
-GraphMode = Literal["degrees", "edges", "sums", "laplace"]
+#: How a session pays: ``degrees`` and then questions, all ``edges`` or all ``sums`` at once and nothing after, few
+#: questions one by one, or ``free``, nothing.
+GraphMode = Literal["degrees", "edges", "sums", "laplace", "free"]
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class GraphPolicy:
 
         ``slack`` is the part by which the prediction is taken to be worse than it is.
         """
-        if self._funds.mode in ("edges", "sums"):
+        if self._funds.mode in ("edges", "sums", "free"):
             return False
         low, high = question.bounds
         deviation = math.sqrt(variance)

@@ -59,7 +59,7 @@ class Statistics:
         Raises:
             OutOfReach: where ``within`` cannot be paid.
         """
-        if self._policy.mode == "table":
+        if self._policy.mode == "table" or (self._policy.mode == "free" and within is None):
             return None
         return self._kind(asked).decide(left, within, confidence, slack)
 

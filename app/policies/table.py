@@ -168,7 +168,9 @@ class Bought:
     counts: tuple[Counts, ...]
 
 
-Mode = Literal["table", "laplace", "lift", "contract", "release"]
+#: How a session pays: a whole ``table`` at once, few questions one by one (``laplace``), each question where that is
+#: worth it (``lift``) or where a test says so (``contract``), a ``release`` for its workload, or ``free``, nothing.
+Mode = Literal["table", "laplace", "lift", "contract", "release", "free"]
 
 
 def squared(error: float) -> float:
@@ -198,7 +200,7 @@ class Policy:
         self._attributes = tuple(a for a, n in enumerate(self._sizes) if n > 1)
         #: The standard deviation of one Gaussian release of everything, in units of gamma: it is only held against what
         #: grows with gamma alike.
-        self._once = math.sqrt(funds.order / (2 * funds.renyi))
+        self._once = math.sqrt(funds.order / (2 * funds.renyi)) if funds.renyi else math.inf
         self._asked = 0
         self.mode = self._mode()
         self._sets: dict[tuple[int, ...], None] = {}
@@ -223,6 +225,8 @@ class Policy:
 
     def _mode(self) -> Mode:
         funds, d = self._funds, len(self._attributes)
+        if not funds.renyi:
+            return "free"
         if funds.contract:
             return "contract"
         if funds.whole:
@@ -256,7 +260,7 @@ class Policy:
             if self.residuals.public_total is not None or not d:
                 return [self._part(everything, 1.0)]
             return [self._part(total, TOTAL_PART), self._part(everything, 1 - TOTAL_PART)]
-        if self.mode == "laplace" or not d:
+        if self.mode in ("laplace", "free") or not d:
             return []
         part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
         found = [(self._starting((a,)), part * funds.renyi / d) for a in self._attributes]

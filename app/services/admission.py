@@ -14,7 +14,7 @@ from app.curator.plan import SessionPlan
 from app.curator.request import SessionRequest
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
-from app.privacy.ledger import Amounts
+from app.privacy.ledger import NOTHING, Amounts
 from app.services import spending
 from app.services.datasets import standing
 from app.services.errors import BudgetExhausted
@@ -32,7 +32,8 @@ def admitted(
 ) -> PublicDataset:
     """Refuse what the actor may not hold or the data set does not have; give what the session is planned on.
 
-    Before there is a plan, an epsilon is refused that neither sum of the budget has.
+    Before there is a plan, an epsilon is refused that neither sum of the budget has. An epsilon of 0 takes nothing of
+    the budget or of a grant, and is refused only to who may not see the data set.
 
     Raises:
         Forbidden, BudgetExhausted, PlanInfeasible.
@@ -43,7 +44,11 @@ def admitted(
     dataset, account = standing(row, holdings)
     if plan is None:
         try:
-            holds = Amounts(dataset.budget.share(request.epsilon), floor_to(Fraction(request.epsilon)))
+            holds = (
+                NOTHING
+                if not request.epsilon
+                else Amounts(dataset.budget.share(request.epsilon), floor_to(Fraction(request.epsilon)))
+            )
         except PrivacyError as error:
             raise PlanInfeasible(str(error)) from None
     else:

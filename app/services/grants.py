@@ -112,4 +112,7 @@ def check_granted(
         if actor.role != "admin":
             check_open(row, requested=float(epsilon), remaining=0.0)
         return
+    if not epsilon:
+        # It takes nothing, also of a cap that was lowered below what is spent.
+        return
     spending.check_cap(spending.account_of_owner(actor.name, budget, holdings), holds, Decimal(granted), epsilon)

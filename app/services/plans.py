@@ -11,6 +11,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms.serving import mechanism_of
 from app.curator.opening import Opening
+from app.curator.plan import FREE
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import chosen, make_plan, planning_bytes
 from app.curator.release_effort import expected_seconds
@@ -48,7 +49,10 @@ class Plans:
             opening, why = self.opening(dataset, request)
             request, plan = opening.request, opening.plan
             expected = plan.expected_errors(dataset, request)
-        scales, line = noise_scales(dataset, request, plan), weigh(dataset, [request], [plan]).line()
+        scales = noise_scales(dataset, request, plan)
+        line = {"independent_gaussian": None, "advice": FREE}
+        if request.epsilon:
+            line = weigh(dataset, [request], [plan]).line()
         return {
             **plan.reply(),
             "mechanism": request.document(),

@@ -212,6 +212,8 @@ def _part(plan: SessionPlan | StatedPlan, amounts: Amounts) -> float:
     if plan.regime == "pure":
         assert amounts.pure is not None
         return float(amounts.pure)
+    if not amounts.renyi:  # all there is of a session without a share
+        return 0.0
     return float(Fraction(plan.epsilon) * Fraction(amounts.renyi) / Fraction(plan.reserved))
 
 

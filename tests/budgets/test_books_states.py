@@ -124,6 +124,8 @@ class Opened:
     direct: bool = False
     #: Whether marginals are tested: the noise of a test and that of its measurement are taken together.
     contract: bool = False
+    #: Whether it has no share, so that it draws no noise.
+    free: bool = False
 
 
 @dataclass(frozen=True)
@@ -358,6 +360,19 @@ class Books(RuleBasedStateMachine):
         mechanism = {"construction": construction}
         self.begin_session({"dataset": dataset, "mechanism": mechanism, "epsilon": epsilon, "share": share, **queries})
 
+    @rule(dataset=st.sampled_from([*TABLES, GRAPH]), queries=st.sampled_from([{}, {"max_queries": 3}]))
+    def open_free(self, dataset: str, queries: dict[str, int]) -> None:
+        """Whatever is left of a budget; neither sum moves, nor does the flag."""
+        services, known = self.world.built.services, len(self.sessions)
+
+        def stands() -> dict[str, Any]:
+            return {key: value for key, value in ledger_of(services, dataset).items() if key != "entries"}
+
+        before, drawn = stands(), self.world.noise.drawn
+        self.begin_session({"dataset": dataset, "mechanism": {"construction": "evidence"}, "epsilon": 0, **queries})
+        assert (stands(), self.world.noise.drawn) == (before, drawn)
+        assert len(self.sessions) > known or dataset in self.retired
+
     @rule(
         dataset=st.sampled_from(TABLES),
         epsilon=st.sampled_from([0.1, 0.3]),
@@ -414,8 +429,9 @@ class Books(RuleBasedStateMachine):
         except PlanInfeasible:
             return
         direct = asked["mechanism"]["construction"] in ("laplace", "gaussian", "evidence", "histogram")
-        contract = "contract" in asked
-        self.sessions.append(Opened(json.loads(reply)["id"], asked["dataset"], direct=direct, contract=contract))
+        contract, free = "contract" in asked, not asked["epsilon"]
+        id = json.loads(reply)["id"]
+        self.sessions.append(Opened(id, asked["dataset"], direct=direct, contract=contract, free=free))
         assert open_session(services, self.ann, asked, key) == reply
 
     @rule(
@@ -531,7 +547,7 @@ class Books(RuleBasedStateMachine):
         before = self.world.noise.drawn
         ticket = self.world.submit(self.ann, session.id, question, key=key)
         self.settle(session, ticket, (question,), "ask", key)
-        assert self.world.noise.drawn - before in (0, 2 if session.contract else 1)
+        assert self.world.noise.drawn - before in ((0,) if session.free else (0, 2 if session.contract else 1))
         self.world.store.faults.clear()
 
     @precondition(lambda self: self.sessions)

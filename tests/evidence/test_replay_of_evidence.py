@@ -17,7 +17,9 @@ import pytest
 import rfc8785
 
 from app.curator.dataset import PublicDataset
+from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms.protocol import Answer, Buy, Measured, Units
+from app.curator.mechanisms.recorded import RecordedMechanism
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
@@ -163,6 +165,29 @@ def test_evidence_of_others_is_pinned() -> None:
     assert verdict.ok, (verdict.problem, verdict.sequence)
     without = [line for line in player.transcript() if line != others[2]]
     assert judged(without).problem == "a measurement is not what the header names"
+
+
+def test_a_session_without_a_share_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers what others measured, and refuses what only a model tells. Catches a guess in its transcript, and a
+    plan that says another share than none."""
+    others = tuple(line for line in played().lines if b'"record":"measurement"' in line)
+    player, guessed = Player(known=others, epsilon=0), {"type": "marginal", "attributes": [*SIZES]}
+    answer = player.ask({"type": "marginal", "attributes": ["a", "b", "c"]})
+    assert answer.source == "estimate"
+    with pytest.raises(PlanInfeasible, match="buys nothing"):
+        player.ask(guessed)
+    honest = player.transcript()
+    verdict = judged(honest)
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+    assert (player.session.plan.holds, player.session.plan.epsilon_alone) == (NOTHING, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordedMechanism, "_unbought", staticmethod(lambda answer, plan: answer))
+        player.ask(guessed)
+    verdict = judged(player.transcript())
+    assert (verdict.ok, verdict.sequence) == (False, 2)
+    header = json.loads(honest[0])
+    header["plan"]["reserved"] = "0.1"
+    assert not judged([rfc8785.dumps(header) + b"\n", *honest[1:]]).ok
 
 
 def test_contrasts_and_rows_of_others_are_pinned() -> None:

@@ -365,7 +365,7 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
     assert numbers == list(range(1, len(numbers) + 1))
     closed, updates = state["status"] == "closed", verdict.summary["updates"]
     pure = plan["reserved_pure"] is not None
-    assert pure == (law == "laplace" or plan["regime"] == "pure")
+    assert pure == (law == "laplace" or plan["regime"] == "pure" or plan["epsilon"] == 0)
     measured = [record for record in map(json.loads, lines) if record["record"] == "measurement"]
     own = [record for record in measured if record["session"] == state["id"]]
     paid = [e["sequence"] for e in entries if e["record"] == "forfeit" or e.get("source") == "measurement"]

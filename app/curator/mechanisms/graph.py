@@ -216,7 +216,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
                 "nothing was measured that this could be answered from, and the session has nothing left to pay with: "
                 f"{instead} in another session, of evidence"
             )
-        return self._answer(state, query, target, "estimate")
+        return self._unbought(self._answer(state, query, target, "estimate"), self._plan)
 
     def apply(self, state: GraphEvidence, query: Query, due: Due, units: Units | None) -> Answer:
         """The answer from all evidence, what was released for it among that."""
@@ -304,7 +304,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
 
     def _share(self, state: GraphEvidence, query: Query, target: Target, slack: float) -> Buy | None:
         """Budget first: the question's share of what is left, unless the prediction is as good."""
-        if self._plan.mode in ("edges", "sums"):
+        if self._plan.mode in ("edges", "sums", "free"):
             return None
         policy, pure = state.policy, self._plan.mode == "laplace"
         paid = state.held * policy.part()

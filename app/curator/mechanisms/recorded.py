@@ -23,7 +23,7 @@ from app.curator.mechanisms.protocol import (
     Units,
 )
 from app.curator.opening import Opening
-from app.curator.plan import SessionPlan
+from app.curator.plan import EvidencePlan, SessionPlan
 from app.estimation.intervals import Estimates
 from app.policies.table import OutOfReach
 from app.spaces.query import Query
@@ -65,6 +65,18 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
                 return None
         return Answer(given, "cached", bound)
 
+    @staticmethod
+    def _unbought(answer: Answer, plan: EvidencePlan) -> Answer:
+        """An estimate, for which nothing is bought. In a session without a share every number of it must follow from
+        what was measured of it: what only a model tells is what others buy.
+
+        Raises:
+            PlanInfeasible: when it does not.
+        """
+        if plan.free and answer.accuracy is not None and not bool(answer.accuracy.unbiased.all()):
+            raise _untold()
+        return answer
+
     def _targeted(self, target: Target) -> Target:
         """The target of a question, or else of its session."""
         return target.over(self._target)
@@ -85,9 +97,20 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         return np.ldexp(np.asarray(units, np.float64), -self._bits)
 
 
+def _untold() -> PlanInfeasible:
+    """The refusal of what only a purchase would tell, in a session that buys nothing."""
+    return PlanInfeasible(
+        "what was measured of the data set does not tell this, or not so well, and a session of epsilon 0 buys "
+        "nothing: ask for what was measured (GET /v1/datasets/{name}/measurements), or open a session with an epsilon",
+        left=0.0,
+    )
+
+
 def out_of_reach(error: OutOfReach, plan: SessionPlan) -> PlanInfeasible:
     """The refusal of what cannot be paid, in epsilon."""
     holds = plan.holds
+    if not plan.epsilon:
+        return _untold()
     each = float(plan.epsilon) / float(holds.renyi if holds.pure is None else holds.pure)
     left = max(0.0, error.left) * each
     if not math.isfinite(error.needed):

@@ -121,7 +121,7 @@ class TableMechanism(RecordedMechanism[Evidence]):
                     expected = self._grid(prediction.values.reshape(-1)), self._unit(prediction.standard_error)
                 return Buy(purchase, expected, target)
         answerer.check_known(state)
-        return self._answer(state, query, target, "estimate")
+        return self._unbought(self._answer(state, query, target, "estimate"), self._plan)
 
     def apply(self, state: Evidence, query: Query, due: Due, units: Units | None) -> Answer:
         """The answer from all evidence, what was released for it among that."""

@@ -15,7 +15,7 @@ from functools import partial
 
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.plan import EvidencePlan, Offer
+from app.curator.plan import FREE, EvidencePlan, Offer
 from app.curator.planners.cells import MOST_BITS, MOST_NUMBERS
 from app.curator.planners.table import gaussian_of
 from app.curator.request import SessionRequest
@@ -63,6 +63,7 @@ _HOW: Mapping[GraphMode, str] = {
     "sums": "a small graph and little to pay with: degrees and the sum of all cells are measured at the opening, and "
     "every answer is an estimate from that, free of charge",
     "edges": "every cell is measured at the opening, and every answer is an estimate from that, free of charge",
+    "free": FREE,
     "laplace": "few questions: each is measured with its part of epsilon",
 }
 
@@ -79,9 +80,9 @@ class GraphPlan(EvidencePlan):
     mode: GraphMode
     question_error: float
 
-    def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float]:
-        """That of a cut."""
-        return {"cut": self.question_error}
+    def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float] | None:
+        """That of a cut; None where nothing is bought."""
+        return None if self.free else {"cut": self.question_error}
 
 
 def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
@@ -114,6 +115,16 @@ def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
             f"histogram measures every cell, at most {most:,} of {'bits' if adjacency.binary else 'numbers'}, and the "
             f"{space.kind} has {edges.cells:,}: use evidence"
         )
+    if not request.epsilon:
+        plan = partial(
+            GraphPlan,
+            max_updates=request.max_queries,
+            mode="free",
+            how=_HOW["free"],
+            declared=request.declared,
+            question_error=math.inf,
+        )
+        return Offer(plan=plan, guarantees=Decimal(0))
     budget, share = dataset.budget, dataset.share(request.epsilon)
     pure = floor_to(request.epsilon) if dataset.admits_pure(request.epsilon) else None
     unit, order = float(dataset.space.unit), budget.order

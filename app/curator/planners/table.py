@@ -15,7 +15,7 @@ from functools import partial
 from app.constructions.registry import approximate
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.plan import EvidencePlan, Offer
+from app.curator.plan import FREE, EvidencePlan, Offer
 from app.curator.request import SessionRequest
 from app.curator.workloads import too_many_values, values_bytes
 from app.estimation.tables.residuals import Residuals
@@ -33,6 +33,7 @@ _OWN_BYTES = 56 << 20
 _HOW: Mapping[Mode, str] = {
     "table": "the whole table is measured at the opening, and every answer is an estimate from that, free of charge",
     "laplace": "few questions on a large table: each is measured with its part of epsilon",
+    "free": FREE,
     "lift": "each question is answered from all that was measured so far where that is good enough, and measured else",
 }
 
@@ -42,7 +43,9 @@ class TablePlan(EvidencePlan):
     """The plan of a session that answers from evidence of a table."""
 
     def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float] | None:
-        """Those of counts under conditions on one and on two attributes."""
+        """Those of counts under conditions on one and on two attributes; None where nothing is bought."""
+        if self.free:
+            return None
         policy = Policy(residuals_of(dataset.space, dataset.records), funds_of(dataset, request))
         try:
             found = policy.expected()
@@ -68,6 +71,8 @@ def table(dataset: PublicDataset, request: SessionRequest) -> Offer[TablePlan]:
     plan = partial(
         TablePlan, max_updates=request.max_queries, mode=policy.mode, how=_HOW[policy.mode], declared=request.declared
     )
+    if policy.mode == "free":
+        return Offer(plan=plan, guarantees=Decimal(0))
     # All that it may draw is Gaussian noise of this share at most.
     events = ((gaussian_of(Fraction(share), order), 1),)
     if not policy.pure:
