@@ -60,7 +60,7 @@ def test_bodies_reach_the_script_and_refusals_are_errors() -> None:
             heard.append((yield b"GET / HTTP/1.1\r\n\r\n"))
 
     with replying(lambda n: replies[n % 3]) as port:
-        found = load(port, [script()], 1.5)
+        found = load(port, [script()], 0.5)
     told = [Reply(200, b"abc"), Reply(200, b"abcde"), Reply(409, b"")]
     assert heard == [told[n % 3] for n in range(len(heard))]
     assert found.requests == len(heard) > 3

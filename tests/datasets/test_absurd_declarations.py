@@ -269,7 +269,7 @@ QUESTIONS: list[JSON] = [
 ]
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(of_tables())
 @example((ONE_HUGE, QUESTIONS))
 @example((declared("table", attributes=[{"name": "a0", "size": 2**20}, {"name": "a1", "size": 3}]), QUESTIONS))
@@ -278,7 +278,7 @@ def test_tables(case: tuple[JSON, list[JSON]]) -> None:
     all_done(*case)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(of_graphs())
 @example((declared("bipartite", left=2**26, right=4), []))
 @example((declared("graph", nodes=2**20), [{"type": "cut", "left": "all", "right": [1]}]))

@@ -275,18 +275,18 @@ class TestExcel:
         refuse({"kind": "table", "attributes": [{"name": "a", "size": 3}]}, "t.xlsx", content, "no Excel workbook")
 
     def test_damage_anywhere(self, read: Any) -> None:
-        """Every seventh byte flipped: the same records, or a refusal; never another error, which may quote a value."""
+        """Each seventeenth byte flipped: the same records, or a refusal; no other error, which may quote a value."""
         content = workbook([["a", "n"], *([i % 3, f"{SECRET}{i}"] for i in range(9))])
         spec = {"kind": "table", "attributes": [{"name": "a", "size": 3}]}
         refusals: list[InvalidDataset] = []
-        for at in range(0, len(content), 7):
+        for at in range(0, len(content), 17):
             broken = bytearray(content)
             broken[at] ^= 0x15
             try:
                 assert read(spec, "t.xlsx", bytes(broken)).mass == 9
             except InvalidDataset as refusal:
                 refusals.append(refusal)
-        assert len(refusals) > 100
+        assert len(refusals) > 40
         for error in refusals:
             assert SECRET not in f"{error.detail} {error.extra}"
             assert error.__cause__ is None

@@ -44,6 +44,8 @@ GRAPH: JSON = {"kind": "graph", "nodes": 60, "weighted": False}
 MULTISET: JSON = {"kind": "multiset"}
 #: What a reading may take: of time, on a machine that does much else, and of memory that the operator allows.
 SECONDS, MEMORY = 30.0, 64 << 20
+#: Records of a file that takes a second or more to read.
+LONG = 24 << 20
 #: What is told where the process had to be ended: no reader should leave it to that.
 ENDED = (reader_process._ENDED, reader_process._TOO_LARGE, f"takes longer than the {SECONDS:g} s")
 
@@ -211,9 +213,9 @@ def test_a_refusal_is_the_same_from_a_process(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def long_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that takes seconds to read."""
+    """A file that is read for so long that a test can look at it, end it, or ask for something else."""
     path = tmp_path_factory.mktemp("long") / "t.parquet"
-    path.write_bytes(hostile.runs(64 << 20))
+    path.write_bytes(hostile.runs(LONG))
     return path
 
 
@@ -360,7 +362,7 @@ def test_others_are_answered_meanwhile(service: Service, long_file: Path, route:
         assert replies[1].status_code == 201
     else:
         assert "no Excel workbook" in replies[0].text
-        assert replies[1].json()["report"]["read"] == 64 << 20
+        assert replies[1].json()["report"]["read"] == LONG
 
 
 def damaged(rng: random.Random, content: bytes) -> bytes:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from tests.kit.processes import end_with_tests
 from tests.kit.servers import ROOT, environment
 
-#: Runs WORK, with the fault of PLANTED where the variable of that name is set; it may die at STEPS, which are functions
-#: of `os`, and at commits.
+#: For each line (JSON) runs its work, with the fault that it plants, in a process that may die at the steps of its
+#: line, which are functions of `os`, and at commits.
 _KILLER = """
-import os, pathlib, signal, sys
+import json, os, pathlib, signal, sys
 from app.bootstrap import maintenance, preconditions
 from app.storage.store import SqlTransaction
 left = 0
@@ -30,23 +32,38 @@ def dies_at(function):
     return step
 import sqlalchemy.dialects, alembic.command, alembic.script  # what is imported late is imported once
 for line in sys.stdin:
-    left, folder = int(line.split()[0]), line.split()[1]
+    order = json.loads(line)
+    left, folder = order["left"], order["folder"]
     child = os.fork()
     if not child:
-        os.environ["CURATOR_DATA_DIR"] = folder
-        if os.environ.get("PLANTED"):
-            exec(PLANTED)
-        for name in STEPS:
+        os.environ.update(order["settings"] | {"CURATOR_DATA_DIR": folder})
+        exec(order["fault"])
+        for name in order["steps"]:
             setattr(os, name, dies_at(getattr(os, name)))
         SqlTransaction.commit = dies_at(SqlTransaction.commit)
         try:
-            exec(WORK)
+            exec(order["work"])
         except BaseException as error:
             print(repr(error), file=sys.stderr, flush=True)
             os._exit(1)
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+@cache
+def _killer() -> subprocess.Popen[str]:
+    """The one process of this test process in which commands are forked; it ends with it."""
+    base = {n: v for n, v in environment(Path("unset"), None).items() if n != "CURATOR_LOG_LEVEL"}
+    return subprocess.Popen(
+        [sys.executable, "-c", _KILLER],
+        cwd=ROOT,
+        env=base,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=end_with_tests,
+    )
 
 
 class Killing:
@@ -69,29 +86,18 @@ class Killing:
         planted: bool,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        base = {n: v for n, v in environment(Path("unset"), None).items() if n != "CURATOR_LOG_LEVEL"}
-        told = f"WORK, STEPS, PLANTED = {work!r}, {steps!r}, {fault!r}\n"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", told + _KILLER],
-            cwd=ROOT,
-            env=base | dict(settings or {}) | {"PLANTED": "1" if planted else ""},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            preexec_fn=end_with_tests,
-        )
+        self._order = {
+            "work": work,
+            "steps": steps,
+            "fault": fault if planted else "",
+            "settings": dict(settings or {}),
+        }
 
     def run(self, step: int, folder: Path) -> int:
         """The exit code, -9 where the step was reached; 0 kills nowhere."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{step} {folder}\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def __enter__(self) -> Killing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
+        process = _killer()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(self._order | {"left": step, "folder": str(folder)}) + "\n")
+        process.stdin.flush()
+        return int(process.stdout.readline())
