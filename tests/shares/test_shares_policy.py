@@ -246,7 +246,7 @@ def test_groups_in_another_order(of: Words, where: Words, evidence: list[Any]) -
 
 
 def test_every_noise_there_is() -> None:
-    """Of two cells with whole-numbered noise of one law all outcomes: the interval of the share holds the truth as
+    """Of two cells with whole-numbered noise of one law the outcomes on a grid of four: the interval of the share holds the truth as
     often as it says, of the deviation that it says. Would catch an interval for independent numbers, which is too wide
     here, or one of the numerator alone, which is too narrow."""
     sigma, rest, part = 6.0, 260, 140
@@ -256,11 +256,11 @@ def test_every_noise_there_is() -> None:
     query = share({"sex": "f"})
     asked = query
     held, spread, mean = 0.0, 0.0, 0.0
-    for (x, p), (y, q) in itertools.product(zip(steps[::2], law[::2], strict=True), repeat=2):
+    for (x, p), (y, q) in itertools.product(zip(steps[::4], law[::4], strict=True), repeat=2):
         residuals = Residuals(SIZES)
         residuals.add(measured(Marginal.of(SIZES, {0: None}), sigma, np.array([part + x, rest + y])))
         found = Statistics(Policy(residuals, means()), {}).shown(asked, 0.95, False)
-        weight, truth = 4 * p * q, part / (part + rest)
+        weight, truth = 16 * p * q, part / (part + rest)
         held += weight * float(found.lows[0] <= truth <= found.highs[0])
         mean += weight * float(found.values[0])
         spread += weight * float(found.values[0] - truth) ** 2
