@@ -51,8 +51,7 @@ def values(answer: JSON) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("release", ["single", "race"])
-@pytest.mark.parametrize("public", [True, False])
+@pytest.mark.parametrize(("release", "public"), [("single", False), ("race", True)])
 def test_answers_keep_their_bounds_and_only_hits_are_charged(
     service: Service, analyst: httpx.Client, tmp_path: Path, release: str, public: bool
 ) -> None:

@@ -155,7 +155,7 @@ def tells_all(measurement: Counts, question: WeightedCells) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.data())
 def test_agrees_with_least_squares(data: st.DataObject) -> None:
     """Value, variance and estimability of every kind of question against a dense solver that knows none of the
@@ -179,7 +179,7 @@ def test_agrees_with_least_squares(data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data())
 def test_the_order_of_measurements_does_not_matter(data: st.DataObject) -> None:
     """For measurements of the closed form. Would catch a level that is inserted below or above others and leaves what

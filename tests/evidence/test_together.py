@@ -78,7 +78,7 @@ def single(sizes: tuple[int, ...], measurement: Counts, pair: list[tuple[Groups,
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.data())
 def test_agrees_with_least_squares(data: st.DataObject) -> None:
     """Values and covariances of two sums of each group. Would catch covariances between groups that are taken in, a

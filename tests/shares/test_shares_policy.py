@@ -246,9 +246,9 @@ def test_groups_in_another_order(of: Words, where: Words, evidence: list[Any]) -
 
 
 def test_every_noise_there_is() -> None:
-    """Of two cells with whole-numbered noise of one law the outcomes on a grid of four: the interval of the share holds the truth as
-    often as it says, of the deviation that it says. Would catch an interval for independent numbers, which is too wide
-    here, or one of the numerator alone, which is too narrow."""
+    """Of two cells with whole-numbered noise of a law every fourth outcome, weighed for all: the interval of the share
+    holds the truth as often as it says, of the deviation that it says. Would catch an interval for independent numbers,
+    which is too wide here, or one of the numerator alone, which is too narrow."""
     sigma, rest, part = 6.0, 260, 140
     steps = np.arange(-40, 41)
     law = np.exp(-(steps**2) / (2 * sigma**2))
