@@ -224,7 +224,7 @@ def test_a_server_is_stopped_within_a_transaction(tmp_path: Path, postgres_url: 
     sprung.touch()
     with psycopg.connect(plain(postgres_url), autocommit=True) as connection:
         name = connection.execute("SELECT current_database()").fetchone()[0]  # type: ignore[index]
-        connection.execute(f'ALTER DATABASE "{name}" SET idle_in_transaction_session_timeout = 6000')  # type: ignore[arg-type]
+        connection.execute(f'ALTER DATABASE "{name}" SET idle_in_transaction_session_timeout = 4000')  # type: ignore[arg-type]
     with launching(tmp_path / "data", postgres_url) as launcher:
         stopped = launcher.start(traps=[[step, 2, "stop", str(sprung)]])
         server = launcher.start().wait_until_ready()

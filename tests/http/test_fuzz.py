@@ -60,6 +60,8 @@ pytestmark = pytest.mark.adversarial
 
 #: Some examples in every run, many where they are drawn anew.
 drawn = settings(max_examples=40 if settings().derandomize else 400)
+#: For files that are checked in three ways and registered, by the code that reads those of uploads.
+read_thrice = settings(max_examples=15 if settings().derandomize else 400)
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 ADMIN_KEY = "the-operators-own-key"
 
@@ -627,7 +629,7 @@ DOCUMENTS: list[Any] = [
 ]
 
 
-@drawn
+@read_thrice
 @given(st.data())
 def test_checks(world: World, d: st.DataObject) -> None:
     """Drafts and checks of hurt files and documents: a check of what is registered has no problem, and nothing of any

@@ -46,13 +46,13 @@ def test_workers_that_outlive_it_keep_others_out(tmp_path: Path, postgres_url: s
     """The first process of a server of two workers is killed with SIGKILL while one of them has a request under way,
     which it finishes: until then neither the folder nor the database can be had alone, afterwards both. Catches locks
     that end with the process that took them: files would be put under another key, or budgets forfeited, beside a
-    worker that still answers from them.
+    worker that still answers from them. And orphans, which would hold the port: it could not be started again.
     """
     (tmp_path / "elsewhere").mkdir()
     with launching(tmp_path / "data", postgres_url) as launcher:
         server = launcher.start(workers=2).wait_until_ready()
         eventually(lambda: len(workers(server)) == 2)
-        left = workers(server)
+        left, begun = workers(server), psutil.Process(server.pid).children(recursive=True)
         with socket.create_connection(("127.0.0.1", server.port), 60) as line:
             line.sendall(head("POST", "/v1/plans", ADMIN_KEY, Content_Length=2, Expect="100-continue"))
             stream = line.makefile("rb")
@@ -70,7 +70,7 @@ def test_workers_that_outlive_it_keep_others_out(tmp_path: Path, postgres_url: s
             reply = read_reply(stream)
             assert reply is not None
             assert reply.status == 422
-        eventually(lambda: not psutil.wait_procs(left, timeout=0.01)[1])
+        eventually(lambda: not psutil.wait_procs(begun, timeout=0.01)[1])
         eventually(lambda: free(launcher.folder, None) and free(tmp_path / "elsewhere", postgres_url), 10)
     assert "Traceback" not in launcher.logs()
 
