@@ -105,7 +105,7 @@ VALUES = st.one_of(
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_a_line_says_there_is_a_verdict(tmp_path: Path, data: st.DataObject) -> None:
     """One field of one record of the log is anything at all, or missing. Catches an exception, a change that is taken
     for true, and a report that says other than the replay."""

@@ -178,7 +178,7 @@ def test_every_folder_ends_in_a_documented_way(
 ) -> None:
     rng, codes = random.Random(seed), Counter[int]()
     keep(tmp_path / "other", LINES[: rng.randrange(1, len(LINES))])
-    for number in range(6):
+    for number in range(3):
         folder, transcript = tmp_path / f"log{number}", tmp_path / f"t{number}.ndjson"
         lines = damaged_folder(rng, folder)
         transcript.write_bytes(b"".join(line + b"\n" for line in lines))
@@ -187,7 +187,7 @@ def test_every_folder_ends_in_a_documented_way(
             assert code in (0, 1, 3), (words, told)
             assert "Traceback" not in told
             codes[code] += 1
-    assert codes[1] > 5
+    assert codes[1] > 2
 
 
 def test_a_line_without_end_is_not_read(

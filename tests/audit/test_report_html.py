@@ -206,7 +206,7 @@ def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data())
 def test_anything_makes_a_page(data: st.DataObject) -> None:
     """A line with anything in place of something, or without it. Catches a stack trace, and a page that is broken."""

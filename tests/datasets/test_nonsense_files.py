@@ -240,7 +240,7 @@ def test_records_are_those_of_the_text(pieces: list[str]) -> None:
 
 @pytest.mark.parametrize("layout", ["dictionary", "plain", "second version", "groups", "checksums", "two columns"])
 def test_a_flipped_byte_loses_no_record(layout: str) -> None:
-    """Every fifth byte of a Parquet file, one bit of it: as many records as before, or a refusal; where pages carry
+    """Every eleventh byte of a Parquet file, one bit of it: as many records as before, or a refusal; where pages carry
     checksums, the same records.
     """
     rng = np.random.default_rng(7)
@@ -259,7 +259,7 @@ def test_a_flipped_byte_loses_no_record(layout: str) -> None:
     whole = read(spec, "t.parquet", file)
     assert isinstance(whole, DenseData)
     refusals = 0
-    for place in range(0, len(file), 5):
+    for place in range(0, len(file), 11):
         damaged = bytearray(file)
         damaged[place] ^= 1 << int(rng.integers(8))
         try:
@@ -270,7 +270,7 @@ def test_a_flipped_byte_loses_no_record(layout: str) -> None:
         assert found.mass == 600, place
         if layout == "checksums":
             assert np.array_equal(found.array, whole.array), place
-    assert refusals > 20
+    assert refusals > 8
 
 
 def test_rows_are_compared_with_the_footer() -> None:

@@ -83,14 +83,14 @@ def test_what_it_takes(size: int) -> None:
     try:
         before = tracemalloc.get_traced_memory()[0]
         kept = FirstAnswers()
-        for i in range(100_000):
+        for i in range(30_000):
             kept.add(hashlib.sha256(str(i).encode()).digest(), np.full(size, i), 1.0)
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert taken <= 1.2 * kept.nbytes + 100_000
+    assert taken <= 1.2 * kept.nbytes + 50_000
     each = PACKED_BYTES + 8 * (size - 1)
-    assert each * 100_000 <= kept.nbytes <= 1.2 * each * 100_000
+    assert each * 30_000 <= kept.nbytes <= 1.2 * each * 30_000
 
 
 GOOD: dict[str, Any] = {

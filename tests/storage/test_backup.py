@@ -331,6 +331,7 @@ class TestAnOldCopy:
         finally:
             world.stop()
 
+    @pytest.mark.parametrize("database", [None], ids=["sqlite"])  # sums are the same wherever they are stored
     def test_both_sums_are_spent(
         self, tmp_path: Path, database: str | None, elsewhere: str | None, operate: Callable[..., None]
     ) -> None:
@@ -386,6 +387,7 @@ class TestAnOldCopy:
         finally:
             world.stop()
 
+    @pytest.mark.parametrize("database", [None], ids=["sqlite"])  # sums are the same wherever they are stored
     def test_the_audit_would_see_what_is_left_out(
         self, tmp_path: Path, source: World, operate: Callable[..., None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
