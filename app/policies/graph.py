@@ -48,6 +48,8 @@ WORTH_KEEPING, KEPT_ANYHOW = 0.02, 50
 _REFIT, _SLOWLY = 4, 200
 #: Where the number of questions is not declared it is taken to be twice those asked and so many.
 _UNDECLARED = 100
+#: What nothing else tells of is paid for then as if as many purchases were to come as there were, and so many.
+_UNKNOWN = 4
 #: What the square of predictions' errors over that of their standard errors is held above.
 _LEAST_KAPPA = 1.0
 #: Questions from whose edges the factor is found where edges alone were measured, and when it is found anew.
@@ -182,8 +184,18 @@ class GraphPolicy:
 
     # ------------------------------------------------------------------ what is bought
 
-    def part(self) -> float:
-        """The part of what is left that the next question may take."""
+    def part(self, *, alone: bool = False) -> float:
+        """The part of what is left that the next question may take.
+
+        Args:
+            alone: whether nothing but its own measurement tells of it; that of cuts is foretold from degrees.
+        """
+        planned = self._planned_part()
+        if alone and self._funds.questions is None:
+            return max(planned, 1 / (1 + self._measured + _UNKNOWN))
+        return planned
+
+    def _planned_part(self) -> float:
         if self._funds.mode == "laplace":
             return 1 / (self.questions - self._asked)
         first, count = self._asked + EARLY + FEW / self.questions, self.questions - self._asked

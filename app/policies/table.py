@@ -73,8 +73,12 @@ _RECENT, _PAID_PRIOR = 100, 5.0
 _LEAST_PAID = 0.15
 #: What the square of predictions' errors over that of their standard errors is held above.
 _LEAST_KAPPA = 0.25
-#: Where the number of questions is not declared it is taken to be twice those asked and so many.
+#: Where the number of questions is not declared it is taken to be twice those asked and so many, which says what is
+#: worth measuring for all of them.
 _UNDECLARED = 100
+#: What is paid then is shared with as many purchases to come as there were, and so many, u: of all that the opening
+#: leaves the n-th takes the part u/((n + u - 1)(n + u)), or more, and something is always left.
+_UNKNOWN = 4
 #: Of what the interval of a question may miss that was chosen by what was released, the part of what was released.
 OLD_PART = 0.1
 #: Below it no variance is looked for.
@@ -206,6 +210,7 @@ class Policy:
         self._sets: dict[tuple[int, ...], None] = {}
         self._again = 0
         self._paid: deque[bool] = deque(maxlen=_RECENT)
+        self._purchases = 0
         self._scores = Scores(_LEAST_KAPPA)
         self._whole: set[tuple[int, ...]] = set()
         self._largest = 3
@@ -438,7 +443,7 @@ class Policy:
     def share(self, question: Question, left: float) -> float:
         """The share to be spent at most on a question whose answers are those of a whole marginal, of what is left."""
         if self.mode == "laplace":
-            return left / max(self._questions - self._asked, 1)
+            return left / (1 + self._rest())
         return left / (1 + self._later(question, whole=True))
 
     def note(self, question: Question, *, paid: bool) -> None:
@@ -448,6 +453,7 @@ class Policy:
         self._again += attributes in self._sets
         self._sets[attributes] = None
         self._paid.append(paid)
+        self._purchases += paid
         if question.shape:
             self._largest = max(self._largest, len(attributes))
 
@@ -710,12 +716,20 @@ class Policy:
         told = zip(question.attributes, question.partitions, strict=True)
         return Marginal.of(self._sizes, {a: p.met(starts[a]) if a in starts else None for a, p in told})
 
+    def _rest(self) -> int:
+        """How many questions the budget is shared with that come after this one: all that were declared, or of an
+        unknown number those that are taken to be paid for."""
+        if self._funds.questions is None:
+            return self._purchases + _UNKNOWN
+        return max(self._funds.questions - self._asked - 1, 0)
+
     def _later(self, question: Question, whole: bool) -> float:
-        """How many later questions the budget is shared with."""
-        rest = max(self._questions - self._asked - 1, 0)
+        """How many later purchases the budget is shared with."""
         paid = (_PAID_PRIOR + sum(self._paid)) / (_PAID_PRIOR + len(self._paid))
         paid = max(paid, _LEAST_PAID)
-        later = rest * paid
+        later: float = self._rest()
+        if self._funds.questions is not None:
+            later *= paid
         if whole:
             d = len(self._attributes)
             largest = max(self._largest, len(question.attributes) if question.shape else 0)
@@ -734,7 +748,7 @@ class Policy:
         """Few questions: each with an equal part of what is left, unless it is known as well."""
         if left <= 0:
             return None
-        rest = max(self._questions - self._asked, 1)
+        rest = 1 + self._rest()
         scale = rounded_up(self._funds.gamma * rest / left)
         if float(scale) > GREATEST_SCALE:
             return None

@@ -560,6 +560,26 @@ def test_a_wrong_number_of_questions_is_survived() -> None:
     assert undeclared._questions == 102
 
 
+@pytest.mark.parametrize("pure", [False, True])
+def test_shares_of_unknown_questions_begin_large_and_never_run_out(pure: bool) -> None:
+    """The first of a number that nobody declared has a fifth of what is left, the n-th purchase 4/((n + 3)(n + 4)), and
+    free answers take nothing. Would catch shares of a hundred questions, series that add up to more than there is, and
+    shares that fall with questions that cost nothing."""
+    policy, rng = Policy(Residuals(SIZES), funds(questions=None)), np.random.default_rng(3)
+    if pure:
+        policy.mode = "laplace"
+    left, asked = Fraction(1), Product.over({0: np.arange(SIZES[0]) < 1})
+    for n in range(1, 200):
+        share = policy.share(asked, 1.0) if pure else 1 / (1 + policy._later(asked, whole=False))
+        paid = left * Fraction(1, n + 4)
+        assert share * float(left) == pytest.approx(4 / ((n + 3) * (n + 4)))
+        left -= paid
+        for _ in range(int(rng.integers(0, 3))):
+            policy.note(asked, paid=False)
+        policy.note(asked, paid=True)
+    assert left == Fraction(4, 203)
+
+
 def test_errors_are_foretold_before_anything_is_drawn() -> None:
     """As they are once the opening is measured. Would catch errors of another opening, or ones that look at data."""
     policy, rng = Policy(Residuals(SIZES), funds(questions=300)), np.random.default_rng(1)
@@ -632,7 +652,7 @@ def test_a_table_that_a_fit_cannot_follow_is_told_by_what_was_measured() -> None
     parity = Cells(Marginal.of(table.shape, dict.fromkeys((0, 1, 2))))
     truth, squares = table.sum(axis=3), np.zeros(2)
     for seed in range(5):
-        session = Session(table, funds(), seed)
+        session = Session(table, funds(questions=100), seed)
         for _ in range(2):
             bought = session.ask(parity)
         found = session.policy.shown(parity, bought, 0.95)

@@ -127,6 +127,23 @@ def test_undeclared_questions_never_run_out(mode: str) -> None:
     assert left > 0
 
 
+def test_what_nothing_foretells_has_a_large_share_of_an_unknown_number() -> None:
+    """A fifth at first, and less with each purchase; not where the number was declared. Would catch degrees in a
+    session of unknown length that get the hundredth of it that is enough for cuts.
+    """
+    rng = np.random.default_rng(4)
+    policy, _, _ = made(rng, funds=GraphFunds("degrees", None))
+    left = 1.0
+    for n in range(1, 300):
+        assert policy.part(alone=True) >= 1 / (n + 4)
+        assert n > 90 or policy.part(alone=True) == pytest.approx(1 / (n + 4))
+        left -= left * policy.part(alone=True)
+        policy.record_all((), (), np.array([]), 1.0)
+    assert left > 0
+    declared, _, _ = made(rng, funds=GraphFunds("degrees", 100))
+    assert declared.part(alone=True) == declared.part() < 0.02
+
+
 def test_first_questions_are_paid() -> None:
     """However well they are known. Would catch a policy that never learns by how much its predictions are off, and one
     that pays for what it knows for ever.

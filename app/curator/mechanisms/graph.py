@@ -307,7 +307,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         if self._plan.mode in ("edges", "sums", "free"):
             return None
         policy, pure = state.policy, self._plan.mode == "laplace"
-        paid = state.held * policy.part()
+        paid = state.held * policy.part(alone=not self._modelled(query))
         noise = noise_on_grid(paid, float(self._plan.order), *self._sensitivity(query), self._bits, pure=pure)
         if noise is None:
             return None
