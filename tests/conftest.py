@@ -27,15 +27,13 @@ os.environ["SSL_CERT_DIR"] = os.devnull
 #: Files with tests of more than ten seconds on a quiet machine, the longest first.
 LONGEST = (
     "tests/storage/test_crashes.py",
-    "tests/evidence/test_estimates.py",
     "tests/operation/test_survivors.py",
-    "tests/privacy/test_adaptive_audit.py",
-    "tests/contract_sessions/test_contract_audit.py",
+    "tests/privacy/test_http_audit.py",
+    "tests/shares/test_shares_audit.py",
     "tests/audit/test_replay_memory.py",
     "tests/storage/test_outages.py",
     "tests/releases/test_release_crashes.py",
     "tests/answering/test_deaths.py",
-    "tests/evidence/test_residuals.py",
     "tests/privacy/test_free_surface.py",
 )
 

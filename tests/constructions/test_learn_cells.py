@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.constructions.base import MarginalConstruction, MeasuredQuery, PublicFacts
@@ -66,6 +66,7 @@ def one_by_one(construction: MarginalConstruction, state: Any, marginal: Margina
 
 
 @pytest.mark.parametrize("construction", CONSTRUCTIONS, ids=["weights", "padded", "euclidean"])
+@settings(max_examples=30)
 @given(data=st.data())
 def test_all_cells_at_once_are_the_updates_of_each(construction: MarginalConstruction, data: st.DataObject) -> None:
     """Values far off, over several marginals. Would catch an order that

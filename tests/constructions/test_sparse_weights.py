@@ -175,7 +175,7 @@ def battle(construction: SparseWeights, alpha: float, adverse: bool) -> Iterable
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("padding", [0.0, 300.0])
 @pytest.mark.parametrize("adverse", [True, False])
-@pytest.mark.parametrize("sparsity", [1, 2, 5])
+@pytest.mark.parametrize("sparsity", [1, 5])
 def test_the_bound_holds_against_the_worst_adversary(step: Step, padding: float, adverse: bool, sparsity: int) -> None:
     """Would catch a step of half its length, a bound that forgets the padding, slots that run out."""
     alpha = 60.0
