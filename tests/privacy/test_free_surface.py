@@ -224,6 +224,13 @@ def free_surface(server: Process, neighbour: bool) -> list[tuple[str, Any]]:
             call(auditor, "GET", f"/v1/sessions/{id}{path}")
         call(auditor, "GET", f"/v1/datasets/{name}/ledger")
         call(analyst, "POST", f"/v1/sessions/{id}/close")
+        for who, path in ((admin, f"/v1/datasets/{name}/sessions"), (admin, f"/v1/datasets/{name}/grants")):
+            call(who, "GET", path)
+        call(analyst, "GET", "/v1/grants")
+        free = call(analyst, "POST", "/v1/sessions", json={"dataset": name, "epsilon": 0}).json()["id"]
+        for query in queries:
+            call(analyst, "POST", f"/v1/sessions/{free}/queries", json=query)
+        call(auditor, "GET", f"/v1/sessions/{free}/transcript")
     call(admin, "DELETE", "/v1/datasets/likes")
     call(analyst, "GET", "/v1/datasets")
     time.sleep(4 * LEVELS_SECONDS)  # what they hold now is looked at from time to time
