@@ -20,6 +20,7 @@ from app.services.answering import aside, costs, group
 from app.services.answering.tickets import LONG_BATCH
 from app.services.errors import Unavailable
 from app.services.principals import Principal
+from tests.kit.fixtures import on_embedded
 from tests.kit.world import HIT, World, distinct_queries, eventually, query, wait
 
 pytestmark = pytest.mark.adversarial
@@ -83,6 +84,7 @@ def test_a_costly_question_keeps_nobody_else_waiting(world: World, hold: Hold) -
     world.audit()
 
 
+@on_embedded
 @pytest.mark.parametrize("length", [2, LONG_BATCH, LONG_BATCH + 2])
 def test_a_batch_of_costly_questions_keeps_nobody_else_waiting(world: World, hold: Hold, length: int) -> None:
     """Catches batches that are too short to be answered in slices; and one that is not one commit."""
@@ -99,6 +101,7 @@ def test_a_batch_of_costly_questions_keeps_nobody_else_waiting(world: World, hol
     world.audit()
 
 
+@on_embedded
 def test_one_principal_does_not_take_the_threads_of_another(world: World, hold: Hold) -> None:
     """Catches costly questions of one principal that are computed side by side until no thread is left."""
     (ann, hers), (ben, his) = people(world, "ann", "ben")
@@ -178,6 +181,7 @@ def test_a_stop_records_what_a_long_batch_has_drawn(
     assert isinstance(batch.error, Unavailable)
 
 
+@on_embedded
 def test_who_asks_what_takes_long_is_answered_aside(world: World, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kind of question whose words do not tell. Catches a lane that is caught by it again and again."""
     (ann, hers), (ben, his) = people(world, "ann", "ben")

@@ -19,6 +19,7 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.services.answering.tickets import LONG_BATCH
+from tests.kit.fixtures import on_embedded
 from tests.kit.world import HIT, World, distinct_queries, eventually, query, served
 
 pytestmark = pytest.mark.integration
@@ -84,12 +85,6 @@ def idle(world: World) -> bool:
     return not world.answering.waiting
 
 
-@pytest.fixture
-def embedded(worlds: Callable[..., World]) -> World:
-    """A service whose database does not matter."""
-    return worlds(None)
-
-
 #: How a connection ends, by FIN or by RST, is a matter of HTTP, which knows nothing of what was drawn: each with one.
 ENDINGS = [pytest.param(0, True, id="miss-rst"), pytest.param(HIT, False, id="hit-fin")]
 
@@ -137,12 +132,12 @@ class TestHangingUp:
             client.http.close()
         world.audit()
 
+    @on_embedded
     @pytest.mark.parametrize(("draw", "reset"), ENDINGS)
-    def test_what_was_not_begun_is_not_computed(self, embedded: World, draw: int, reset: bool) -> None:
+    def test_what_was_not_begun_is_not_computed(self, world: World, draw: int, reset: bool) -> None:
         """A question that waits, and a batch that is under way, when their client hangs up. Catches work for nobody,
         a trace of what was not begun, a round that is not recorded, and a reply under the key that lacks answers.
         """
-        world = embedded
         world.register("d")
         ann = world.analyst("ann")
         id = world.open(ann, "d")
@@ -172,9 +167,9 @@ class TestHangingUp:
             client.http.close()
         world.audit()
 
-    def test_a_request_that_never_arrived_whole_is_none(self, embedded: World) -> None:
+    @on_embedded
+    def test_a_request_that_never_arrived_whole_is_none(self, world: World) -> None:
         """Catches a round played for half a request."""
-        world = embedded
         world.register("d")
         ann = world.analyst("ann")
         id = world.open(ann, "d")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ from app.services.idempotency import IdempotencyKey
 from app.services.ports import SessionRow, Transaction
 from app.services.residents import Residents
 from app.spaces.errors import InvalidQuery
+from tests.kit.databases import migrated_database
+from tests.kit.fixtures import unhurried
 from tests.kit.service import unique
 from tests.kit.world import (
     HIT,
@@ -34,6 +36,7 @@ from tests.kit.world import (
     World,
     distinct_queries,
     eventually,
+    make_world,
     open_session,
     query,
     sessions_of,
@@ -263,21 +266,37 @@ def test_what_cannot_be_recorded_is_not_asked(world: World, monkeypatch: pytest.
     world.audit()
 
 
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[tuple[World, World]]:
+    folder = tmp_path_factory.mktemp("moved")
+    with migrated_database(postgres_server) as url:
+        first, second = make_world(folder, url), make_world(folder, url)
+        yield first, second
+        first.stop()
+        second.stop()
+
+
 @pytest.mark.postgres
 class TestMovedByAnother:
-    """Two services on one PostgreSQL: the session moves between a failed commit and its retry."""
+    """Two services on one PostgreSQL: the session moves between a failed commit and its retry. Each test has a data set
+    of its own.
+    """
 
     @pytest.fixture
-    def two(self, worlds: Callable[..., World], postgres_url: str) -> tuple[World, World]:
-        return worlds(postgres_url), worlds(postgres_url)
+    def two(self, both: tuple[World, World], monkeypatch: pytest.MonkeyPatch) -> tuple[World, World]:
+        unhurried(monkeypatch)
+        for world in both:
+            world.noise.script.clear()
+            world.noise.drawn = 0
+        return both
 
     @pytest.mark.parametrize("draw", [0, HIT])
     def test_the_outcome_is_forfeited_and_charged_as_a_hit(self, two: tuple[World, World], draw: int) -> None:
         """Catches an outcome recorded on a state it does not stand on, a fork, and a round given up for free."""
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id = first.open(ann, "d")
+        id = first.open(ann, name)
         first.ask(ann, id, query(0))
         first.noise.script.append(draw)
         first.store.faults.append("before")
@@ -286,7 +305,7 @@ class TestMovedByAnother:
             first.ask(ann, id, query(1), key="k")
         entries = first.entries(id)
         assert [(e["record"], e["sequence"]) for e in entries] == [("answer", 1), ("answer", 2), ("forfeit", 3)]
-        assert [m["sequence"] for m in first.movements("d", id)] == [3]
+        assert [m["sequence"] for m in first.movements(name, id)] == [3]
         first.audit()
         # The key was freed with the outcome: the same request is a new round, on the state as it is now.
         again = first.ask(ann, id, query(1), key="k")
@@ -298,9 +317,9 @@ class TestMovedByAnother:
     def test_moved_once_more_before_the_forfeit_is_stored(self, two: tuple[World, World]) -> None:
         """Catches a charge that is forgotten when the first attempt to record it fails, too."""
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id = first.open(ann, "d")
+        id = first.open(ann, name)
         moves = [query(2), query(3)]
 
         def move() -> None:
@@ -324,9 +343,9 @@ class TestMovedByAnother:
         charge, and deliver an answer that is in no transcript.
         """
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id = first.open(ann, "d")
+        id = first.open(ann, name)
         first.noise.script.append(draw)
         first.store.faults.append("before")
         first.store.between = lambda: second.ask(ann, id, query(2))
@@ -347,9 +366,9 @@ class TestMovedByAnother:
 
     def test_a_batch_forfeits_every_round_it_had_played(self, two: tuple[World, World]) -> None:
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id = first.open(ann, "d")
+        id = first.open(ann, name)
         first.store.faults.append("before")
         first.store.between = lambda: second.ask(ann, id, query(2))
         asked = [query(0), query(1), query(1), {"type": "nonsense"}, query(3)]
@@ -364,9 +383,9 @@ class TestMovedByAnother:
         it is not, and a second request of the same group would tell which it was.
         """
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        still, id = first.open(ann, "d"), first.open(ann, "d", max_updates=1)
+        still, id = first.open(ann, name), first.open(ann, name, max_updates=1)
         hold = Gate()
         first.noise.before = hold
         blocker = first.submit(ann, still, query(0))
@@ -385,9 +404,9 @@ class TestMovedByAnother:
 
     def test_other_sessions_of_the_commit_keep_theirs(self, two: tuple[World, World]) -> None:
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        moved, still = first.open(ann, "d"), first.open(ann, "d")
+        moved, still = first.open(ann, name), first.open(ann, name)
         hold = Gate()
         first.noise.before = hold
         blocker = first.submit(ann, still, query(0))
@@ -412,9 +431,9 @@ class TestMovedByAnother:
         the head is no longer ours, and the round was charged for nothing a second time.
         """
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id = first.open(ann, "d")
+        id = first.open(ann, name)
         first.noise.script.append(draw)
         first.store.faults.append("after")
         first.store.between = lambda: second.ask(ann, id, query(2))
@@ -425,19 +444,22 @@ class TestMovedByAnother:
         first.audit()
 
     @pytest.mark.parametrize("fault", ["before", "after"])
-    def test_the_same_answer_of_another_is_not_ours(self, two: tuple[World, World], fault: str) -> None:
+    def test_the_same_answer_of_another_is_not_ours(
+        self, two: tuple[World, World], monkeypatch: pytest.MonkeyPatch, fault: str
+    ) -> None:
         """The client was impatient and another process answered the same question, in the same second: its entry is
         ours to the last byte. Catches a retry that takes it for our own, and with it a draw that is told and not paid
         for, and answers of others in the same turn that nobody stores; and one that no longer knows its own entry.
         """
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id, other = sorted(first.open(ann, "d") for _ in range(2))
-        first.answering.context.clock = second.answering.context.clock = lambda: "2100-01-01T00:00:00Z"
+        id, other = sorted(first.open(ann, name) for _ in range(2))
+        for world in two:
+            monkeypatch.setattr(world.answering.context, "clock", lambda: "2100-01-01T00:00:00Z")
         hold = Gate()
         first.noise.before = hold
-        started = first.submit(ann, first.open(ann, "d"), query(0))
+        started = first.submit(ann, first.open(ann, name), query(0))
         hold.reached.wait(30)
         first.noise.before = lambda: None
         # The first commit is of what holds the lane, the next one of what came together meanwhile.
@@ -464,15 +486,15 @@ class TestMovedByAnother:
         been returned, which others may have reserved since.
         """
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id = first.open(ann, "d", epsilon=1.0)
+        id = first.open(ann, name, epsilon=1.0)
         first.noise.script.append(HIT)
         first.store.faults.append("before")
 
         def close_and_take() -> None:
             second.close(ann, id)
-            second.open(ann, "d", epsilon=1.0)
+            second.open(ann, name, epsilon=1.0)
 
         first.store.between = close_and_take
         with pytest.raises(Unavailable):
@@ -485,14 +507,14 @@ class TestMovedByAnother:
     def test_a_close_that_another_did_first(self, two: tuple[World, World]) -> None:
         """Catches a reservation returned by both."""
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id = first.open(ann, "d")
+        id = first.open(ann, name)
         first.store.faults.append("before")
         first.store.between = lambda: second.close(ann, id)
         with pytest.raises((Unavailable, SessionClosed)):
             first.close(ann, id)
-        assert len(first.movements("d", id, "return")) == 1
+        assert len(first.movements(name, id, "return")) == 1
         first.audit()
 
     def test_its_key_was_answered_by_another(self, two: tuple[World, World]) -> None:
@@ -500,9 +522,9 @@ class TestMovedByAnother:
         another process has answered it. Nothing but the reply tells, as refused queries move no session.
         """
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id = first.open(ann, "d")
+        id = first.open(ann, name)
         bad = {"type": "nonsense"}
         first.store.faults.append("before")
         first.store.between = lambda: wait(second.submit(ann, id, bad, key="b", kind="batch"))
@@ -516,9 +538,9 @@ class TestMovedByAnother:
     def test_nothing_is_left_to_charge(self, two: tuple[World, World]) -> None:
         """Catches a forfeit beyond the last update, which would pass the share and no replay accepts."""
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id = first.open(ann, "d", max_updates=1)
+        id = first.open(ann, name, max_updates=1)
         second.noise.script.append(HIT)
         first.store.faults.append("before")
         first.store.between = lambda: second.ask(ann, id, query(2))
@@ -535,9 +557,9 @@ class TestMovedByAnother:
         reservation returned that was charged.
         """
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id = first.open(ann, "d")
+        id = first.open(ann, name)
         first.ask(ann, id, query(0))
         with first.store.read() as tx:
             before = tx.session(id)
@@ -545,8 +567,8 @@ class TestMovedByAnother:
         first.noise.script.append(HIT)
         first.ask(ann, id, query(1))
         with first.store.write() as tx:
-            tx.connection.execute(text("DELETE FROM entries WHERE sequence = 2"))
-            tx.connection.execute(text("DELETE FROM ledger WHERE kind = 'charge'"))
+            tx.connection.execute(text("DELETE FROM entries WHERE sequence = 2 AND session = :id"), {"id": id})
+            tx.connection.execute(text("DELETE FROM ledger WHERE kind = 'charge' AND session = :id"), {"id": id})
             tx.move_sessions([before])
             tx.commit()
         if since == "another answer":
@@ -562,9 +584,9 @@ class TestMovedByAnother:
     def test_a_worker_that_is_behind_catches_up(self, two: tuple[World, World]) -> None:
         """Catches an answer from a stale hypothesis, which no replay would accept."""
         first = two[0]
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id = first.open(ann, "d")
+        id = first.open(ann, name)
         questions = distinct_queries()
         for turn in range(12):
             asking = two[turn % 2]
@@ -577,9 +599,9 @@ class TestMovedByAnother:
         from no transcript.
         """
         first, second = two
-        first.register("d")
+        first.register(name := unique("d"))
         ann = first.analyst("ann")
-        id = first.open(ann, "d")
+        id = first.open(ann, name)
         first.ask(ann, id, query(0))
         second.noise.script.append(HIT)
         second.ask(ann, id, query(1))

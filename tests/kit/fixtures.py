@@ -77,6 +77,10 @@ def _nothing_unforeseen(request: pytest.FixtureRequest) -> None:
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 
 
+#: For a test to which the database does not matter.
+on_embedded = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+
+
 @pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest) -> str | None:
     """None for the embedded database, or the URL of a PostgreSQL database with its tables."""
@@ -93,15 +97,18 @@ def unmigrated(request: pytest.FixtureRequest) -> Iterator[str | None]:
         yield url
 
 
-@pytest.fixture
-def worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]]:
-    """worlds(url, **settings): a service over this test's data folder; all of them are stopped afterwards.
-
-    Pauses between tries are shortened, to 10 ms each. Groups are not cut for their time: which requests share a commit
-    is for the test to say, and not for how busy the machine is.
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten pauses between tries, to 10 ms each, and cut no group for its time: which requests share a commit is for
+    the test to say, and not for how busy the machine is.
     """
     monkeypatch.setattr(group, "RETRY_SECONDS", (0.01,))
     monkeypatch.setattr(group, "SLICE_SECONDS", 60.0)
+
+
+@pytest.fixture
+def worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]]:
+    """worlds(url, **settings): a service over this test's data folder; all of them are stopped afterwards."""
+    unhurried(monkeypatch)
     made: list[World] = []
 
     def make(url: str | None, **settings: Any) -> World:
