@@ -39,10 +39,10 @@ from tests.kit.audits import proven_delta
 pytestmark = pytest.mark.statistical
 
 EPSILON, DELTA = 1.0, 1e-6
-SPEC = {"name": "g", "kind": "graph", "nodes": 3, "weighted": False, "budget": {"epsilon": EPSILON, "delta": DELTA}}
-STORIES = 3000
-#: Of edges and degrees: stories that are told side by side, and how often.
-TOGETHER, TIMES = 50, 160
+#: Stories of edges alone; how many are told side by side; and how often that is done of edges and degrees.
+STORIES, TOGETHER, TIMES = 3000, 50, 160
+NODES = 3 * TOGETHER
+SPEC = {"name": "g", "kind": "graph", "nodes": NODES, "weighted": False, "budget": {"epsilon": EPSILON, "delta": DELTA}}
 #: No release is bought with less of epsilon than this.
 LEAST = Decimal("0.01")
 
@@ -57,13 +57,11 @@ def charged(cost: Amounts) -> Amounts:
     return cost
 
 
-def bought(
-    epsilon: str | None, books: Callable[[Amounts], Amounts], method: str = "auto", nodes: int = 3
-) -> list[Purchase[Strategy]]:
+def bought(epsilon: str | None, books: Callable[[Amounts], Amounts], method: str = "auto") -> list[Purchase[Strategy]]:
     """What is measured while the books admit it, and three times at most: with this epsilon each time, or with all that
     is left.
     """
-    spec = parse_spec(SPEC | {"nodes": nodes})
+    spec = parse_spec(SPEC)
     account, found = Account(PublicDataset(spec).budget), []
     for _ in range(3):
         left = account.whole
@@ -85,18 +83,27 @@ def bought(
     return found
 
 
+def side_by_side(*, edge: bool) -> CountsTensor:
+    """Stories as parts of one graph that have no edge between them: what is measured of one says nothing of the others,
+    and noise is of the same law.
+    """
+    return CountsTensor(np.kron(np.eye(TOGETHER, dtype=np.int8), graph(edge=edge).array))
+
+
 def delta_of(due: list[Purchase[Strategy]], noise: SystemNoise) -> float:
     """What the adversary proves, by how often the pair was released as an edge."""
-    counts = []
+    ends, counts = np.arange(TOGETHER) * 3, []
     for edge in (True, False):
-        data, ones = graph(edge=edge), np.zeros(2 * len(due) + 1, int)
-        for _ in range(STORIES):
-            number = 0
+        data, ones = side_by_side(edge=edge), np.zeros(2 * len(due) + 1, int)
+        for _ in range(STORIES // TOGETHER):
+            number = np.zeros(TOGETHER, int)
             for made in measured_all(noise, None, data, due):
                 assert isinstance(made.measurement.strategy, Edges)
                 matrix = made.measurement.strategy.matrix(made.measurement.units.astype(float))
-                number += int(matrix[0, 1] + (matrix[1, 0] if made.measurement.strategy.kind == "arcs" else 0))
-            ones[number] += 1
+                number += matrix[ends, ends + 1].astype(int)
+                if made.measurement.strategy.kind == "arcs":
+                    number += matrix[ends + 1, ends].astype(int)
+            ones += np.bincount(number, minlength=len(ones))
         counts.append(ones)
     events = [(int(first), int(second)) for first, second in zip(*counts, strict=True)]
     events += [(int(counts[0][n:].sum()), int(counts[1][n:].sum())) for n in range(len(counts[0]))]
@@ -104,14 +111,10 @@ def delta_of(due: list[Purchase[Strategy]], noise: SystemNoise) -> float:
 
 
 def delta_beside(due: list[Purchase[Strategy]], noise: SystemNoise) -> float:
-    """What the adversary proves of edges and degrees together, by how much of what was released speaks for the edge.
-
-    Stories are told side by side, as parts of one graph that have no edge between them: what is measured of one says
-    nothing of the others, and noise is of the same law.
-    """
+    """What the adversary proves of edges and degrees together, by how much of what was released speaks for the edge."""
     ends, counts = np.arange(TOGETHER) * 3, []
     for edge in (True, False):
-        data, seen = CountsTensor(np.kron(np.eye(TOGETHER, dtype=np.int8), graph(edge=edge).array)), np.zeros(4, int)
+        data, seen = side_by_side(edge=edge), np.zeros(4, int)
         for _ in range(TIMES):
             bits, sums = (made.measurement for made in measured_all(noise, None, data, due))
             assert isinstance(bits.strategy, Edges)
@@ -168,7 +171,7 @@ def test_an_edge_is_hidden_among_degrees() -> None:
     """All of epsilon for degrees and edges together. Would catch degrees that are released as they are, and noise of
     both for all of epsilon each.
     """
-    due = bought(None, charged, "synthetic_graph", 3 * TOGETHER)
+    due = bought(None, charged, "synthetic_graph")
     assert [buy.noise.kind for buy in due] == ["flips", "laplace"]
     assert delta_beside(due, SystemNoise()) <= DELTA
 
@@ -177,4 +180,4 @@ def test_degrees_charged_as_one_answer_are_found(monkeypatch: pytest.MonkeyPatch
     """The audit finds degrees whose price is that of an edge with one end."""
 
     monkeypatch.setattr(Degrees, "events", lambda degrees, noise, adjacency: degrees.edges.events(noise, adjacency))
-    assert delta_beside(bought(None, charged, "synthetic_graph", 3 * TOGETHER), SystemNoise()) > DELTA
+    assert delta_beside(bought(None, charged, "synthetic_graph"), SystemNoise()) > DELTA
