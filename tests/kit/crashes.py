@@ -41,7 +41,7 @@ FULL_EVERY = 20
 _NUMBER = {"name": "b", "lower": 0, "upper": SHAPE[1] - 1, "grid": 1}
 STATISTICS = ("sum", "mean", "variance", "quantile")
 #: How often a step is passed before its trap springs, at most: requests are many, the rest is rare.
-_PASSAGES = {"answering": 25, "opening": 2, "closing": 2, "registering": 2, "retiring": 1, "keeping": 25}
+_PASSAGES = {"answering": 25, "opening": 3, "closing": 3, "registering": 2, "retiring": 1, "keeping": 25}
 _PATIENCE = patience(60.0)
 
 
@@ -195,7 +195,7 @@ class Clients:
             assert opened.status_code == 201, opened.text
             id = opened.json()["id"]
             heard.sessions.append(id)
-            for _ in range(chance.randint(5, 40)):
+            for _ in range(chance.randint(10, 80)):
                 if not self._goes_on():
                     return
                 key = f"ask-{number}"

@@ -54,7 +54,7 @@ def test_what_was_answered_stands(tmp_path: Path, unmigrated: str | None) -> Non
     assert {*EMBEDDED, *BESIDE} == {*WORKING}
     assert found.kills == {**dict.fromkeys((*named, *MIGRATING), 1), RANDOM: RANDOM_KILLS}
     assert found.totals["checks of what is new"] >= len(moments) - 3
-    assert found.totals["sessions resumed from a snapshot"] > 3
+    assert found.totals["sessions resumed from a snapshot"] > 0
     assert unmigrated is None or found.totals["killed beside a second server"] > 3
     assert found.totals["replies"] > 100
     assert found.totals["hits"] > 10
