@@ -27,7 +27,7 @@ from app.services.ports import SessionRow, Transaction
 from app.services.residents import Residents
 from app.spaces.errors import InvalidQuery
 from tests.kit.databases import migrated_database
-from tests.kit.fixtures import unhurried
+from tests.kit.fixtures import on_embedded, unhurried
 from tests.kit.service import unique
 from tests.kit.world import (
     HIT,
@@ -799,6 +799,7 @@ class TestMemory:
 
 
 class TestTurns:
+    @on_embedded
     def test_one_analyst_cannot_starve_another(self, world: World) -> None:
         """Catches a lane that serves first come, first served: whoever sends batch after batch would have it alone."""
         world.register("d")
