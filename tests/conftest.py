@@ -30,7 +30,6 @@ LONGEST = (
     "tests/operation/test_survivors.py",
     "tests/privacy/test_http_audit.py",
     "tests/shares/test_shares_audit.py",
-    "tests/audit/test_replay_memory.py",
     "tests/storage/test_outages.py",
     "tests/releases/test_release_crashes.py",
     "tests/answering/test_deaths.py",
