@@ -383,6 +383,37 @@ class Curator:
         call = _json_call("POST", "/v1/releases", body, key=key or _new_key())
         return Release(self._transport, ReleaseState.parse(self._transport.json(call)))
 
+    def publish(
+        self,
+        dataset: str,
+        *,
+        tables: Sequence[Mapping[str, Any]] | None = None,
+        session: str | None = None,
+        epsilon: Number = 0,
+        key: str | None = None,
+        **options: Any,
+    ) -> Release:
+        """Ask for a publication: tables of whole numbers that add up to one another, from all that was measured.
+
+        Args:
+            dataset: name of the data set.
+            tables: questions for counts, such as :func:`marginal` makes them; or leave them out and give ``session``.
+            session: id of a session of yours: the tables are what it was asked for.
+            epsilon: what may be spent to measure for it first; by default nothing.
+            key: Idempotency-Key, as for :meth:`open_session`.
+            **options: ``start`` and ``share``, as in the API's documents.
+
+        Raises:
+            ValueError: unless one of ``tables`` and ``session`` is given.
+        """
+        if (tables is None) == (session is None):
+            raise ValueError("give one of tables, session")
+        asked = {"session": session} if tables is None else [dict(table) for table in tables]
+        body = {"dataset": dataset, "method": "publication", "tables": asked, "epsilon": epsilon}
+        body |= {name: value for name, value in options.items() if value is not None}
+        call = _json_call("POST", "/v1/releases", body, key=key or _new_key())
+        return Release(self._transport, ReleaseState.parse(self._transport.json(call)))
+
     def plan_release(self, dataset: str, *, workload: JSON, epsilon: Number, **options: Any) -> WorkloadPlan:
         """All ways to have a workload answered with a share, best first; charges nothing.
 

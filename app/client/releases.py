@@ -20,7 +20,12 @@ from curator_client.proofs.nesting import parse_bounded
 
 ARROW = "application/vnd.apache.arrow.stream"
 #: What files are asked for as, by their endings.
-FORMATS = {".csv": "text/csv", ".parquet": "application/vnd.apache.parquet", ".arrow": ARROW}
+FORMATS = {
+    ".csv": "text/csv",
+    ".parquet": "application/vnd.apache.parquet",
+    ".arrow": ARROW,
+    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
 #: Seconds after which a stream that has ended early is asked for again, and for which the service may be away.
 AGAIN_SECONDS, AWAY_SECONDS = 1.0, 60.0
 #: Seconds in which a line of a stream of events must be whole.
@@ -212,6 +217,15 @@ class Release:
         """The workload's answers: ``question``, a label an attribute, ``value`` and ``standard_error`` in counts."""
         return self._table("answers")
 
+    def tables(self) -> list[pa.Table]:
+        """The tables of a publication: labels, a whole ``value``, its ``standard_error``, ``low`` and ``high``."""
+        count = int(need(cast(JSON, self.state.result), "tables"))
+        return [self._table(f"table-{number + 1}") for number in range(count)]
+
+    def manifest(self) -> JSON:
+        """What a publication was made of, and the digests of its tables."""
+        return cast(JSON, parse_bounded(self._data("manifest", "application/json")))
+
     def records(self) -> pa.Table:
         """Synthetic records: a row each, a column an attribute."""
         return self._table("records")
@@ -224,11 +238,12 @@ class Release:
         return arrow_table(self._data(part, ARROW))
 
     def save(self, path: Path | str, part: str | None = None) -> Path:
-        """Write what came of it to ``path``: as CSV, Parquet or Arrow by the ending.
+        """Write what came of it to ``path``: as CSV, Parquet, Arrow or a workbook (.xlsx) by the ending.
 
         Args:
             path: where to write it.
-            part: ``records``, ``edges`` or ``answers``; the first of them that there is where none is named.
+            part: ``records``, ``edges``, ``answers``, ``tables``, or ``table-1`` and so on; the first that there is
+                where none is named.
 
         Raises:
             ValueError: for another ending.

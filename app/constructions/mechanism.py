@@ -24,6 +24,7 @@ Method = Literal[
     "iterative_construction",
     "synthetic_graph",
     "synthetic_table",
+    "publication",
     "auto",
 ]
 PotentialName = Literal["entropy", "lp", "group", "schatten"]

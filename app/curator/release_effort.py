@@ -17,6 +17,7 @@ from app.measurements.noise import BitFlips
 from app.measurements.strategies.edges import Edges
 from app.releases.fitting import MOST_CELLS
 from app.releases.power import STEPS
+from app.releases.publication import moves_looked_at
 from app.releases.synthetic_graph import SMALL
 from app.releases.workloads import Cuts, Marginals, Ranges
 
@@ -32,6 +33,7 @@ SECONDS: Mapping[str, float] = {
     "projected cell": 6e-5,
     "fitted cell": 1e-4,
     "record": 5e-7,
+    "move looked at": 7e-9,
     "round": 0.4,
     "cell of a round": 2e-7,
     "cell of a graph": 1e-6,
@@ -97,11 +99,14 @@ def _of_tables(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPl
         return found | {"round": rounds.number, "cell of a round": rounds.number * (cells + scored)}
     if mechanism.method == "projection":
         return found | {"projected cell": work}
-    if mechanism.method != "synthetic_table":
+    if mechanism.method == "publication":
+        found["move looked at"] = moves_looked_at(workload, dataset.records)
+    elif mechanism.method != "synthetic_table":
         return found
     records = mechanism.options.records or dataset.records or 0
     found["record"] = float(records) * len(marginal.shape)
-    if isinstance(workload, Marginals) and workload.even and cells <= MOST_CELLS:
+    fitted_whole = isinstance(workload, Marginals) and workload.even and cells <= MOST_CELLS
+    if mechanism.method == "synthetic_table" and fitted_whole:
         return found | {"fitted cell": work}
     pairs = sum(math.comb(len(each.attributes), 2) for each in questions)
     local = float(sum(math.prod(each.shape) for each in questions))

@@ -67,9 +67,9 @@ class SessionRequest(Model):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if not self.epsilon and (
-            self.mechanism.construction not in ("auto", "evidence") or self.contract or self.start == "nothing"
-        ):
+        publication = isinstance(self.mechanism, WorkloadMechanism) and self.mechanism.method == "publication"
+        free = self.mechanism.construction in ("auto", "evidence") and not self.contract
+        if not self.epsilon and (not (free or publication) or self.start == "nothing"):
             raise ValueError(
                 "epsilon: with 0 what is free is asked, in a session of evidence that starts from what was measured: "
                 "leave mechanism, contract and start out, or give an epsilon above 0"

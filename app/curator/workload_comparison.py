@@ -151,7 +151,8 @@ def _with_method(request: SessionRequest, method: str) -> SessionRequest:
 
 def _releases(dataset: PublicDataset, request: SessionRequest, workload: Workload) -> Iterator[Way]:
     for method in get_args(Method):
-        if method == "auto":
+        # A publication is made of any of these.
+        if method in ("auto", "publication"):
             continue
         asked = _with_method(request, method)
         try:

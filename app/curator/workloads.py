@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.declarations.naming import unknown
@@ -11,7 +15,8 @@ from app.patience import still_wanted
 from app.releases.workloads import Cuts, Marginals, Ranges, Sums, Workload
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal, Partition
-from app.spaces.queries.registry import parse_query
+from app.spaces.queries.forms import kind_of
+from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.questions import Cells, Sum
 from app.spaces.space import Space
@@ -23,6 +28,8 @@ MOST_MARGINALS, MOST_NUMBERS = 1 << 14, 1 << 26
 #: The most values of all attributes together where each is looked at, and what that takes at a time: some vectors of
 #: numbers along each attribute, in a session, a plan or a question.
 MOST_VALUES, VALUE_BYTES = 1 << 22, 192
+#: The kinds of recorded questions that may ask for counts.
+_COUNTED = ("marginal", "predicate", "product")
 
 
 def too_many_values(space: Space, name: str) -> str | None:
@@ -69,12 +76,11 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
     if asked.ranges is not None:
         axis = _axis(space, asked.ranges)
         return Ranges(axis, cells_of(space, axis))
-    assert asked.queries is not None
     questions: list[Sum | Cells] = []
-    for number, query in enumerate(asked.queries):
+    for number, query in enumerate(asked.queries or asked.recorded or ()):
         still_wanted()
         try:
-            found = parse_query(query).compiled(space)
+            found = parse_query(query).compiled(space) if asked.queries else from_canonical(space, query, {})
             if isinstance(found, CompiledStatistic):
                 raise InvalidQuery(f"a {found.kind} is asked in sessions: a workload asks for counts")
             if found.is_zero:
@@ -86,10 +92,23 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
             else:
                 questions.append(Cells(question.marginal_of(space.shape)))
         except CuratorError as error:
-            raise InvalidRequest(f"workload.queries.{number}: {error.detail}") from None
+            raise InvalidRequest(f"workload.{asked.kind}.{number}: {error.detail}") from None
     if all(isinstance(question, Cells) for question in questions):
         return Marginals(tuple(question.marginal_of(space.shape) for question in questions))
     return Sums(tuple(questions))
+
+
+def counts_records(question: Sum | Cells) -> bool:
+    """Whether each number that is asked for counts records: the weights of a sum are 0 and 1."""
+    return isinstance(question, Cells) or set(np.unique(question.on(question.partitions)).tolist()) <= {0.0, 1.0}
+
+
+def is_counted(space: Space, form: Mapping[str, Any]) -> bool:
+    """Whether a question of this canonical form asks for counts of a table's records, as a publication holds them."""
+    if not isinstance(space, TableSpace) or kind_of(form) not in _COUNTED:
+        return False
+    found = from_canonical(space, form, {})
+    return not found.is_zero and isinstance(found.question, Sum | Cells) and counts_records(found.question)
 
 
 def cells_of(space: TableSpace, axis: int) -> Partition:

@@ -13,6 +13,7 @@ NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
 CSV = "text/csv"
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 #: Media types that are read as JSON. The second is what curl and urllib declare unless told otherwise.
 _JSON = ("application/json", "application/x-www-form-urlencoded")
 #: Headers that state the encoding of a body, and the value that is accepted. The HTTP parser decodes chunks, and

@@ -26,7 +26,7 @@ from scipy.optimize import brentq
 
 from app.estimation.intervals import Estimates
 from app.estimation.scores import Scores
-from app.estimation.tables.dense_fit import DenseFit, fitted, paired
+from app.estimation.tables.dense_fit import DenseFit, whole_table
 from app.estimation.tables.estimates import around, contradicted, possible
 from app.estimation.tables.local_fit import MOST_FITTED, Fit, LocalFits
 from app.estimation.tables.residuals import Residuals, Unbiased, blank
@@ -604,7 +604,7 @@ class Policy:
 
     def _fit(self, question: Question) -> Fit | DenseFit:
         if self._dense is None and self.mode == "table":
-            self._dense = self._whole_table()
+            self._dense = whole_table(self.residuals, self.fits.shares)
         if self._dense is not None:
             return self._dense
         return self.fits.best(question)
@@ -624,21 +624,6 @@ class Policy:
             return Prediction(known.values, math.sqrt(float(known.variances.mean())))
         fit = self.fits.best(question)
         return Prediction(fit.values(question), fit.standard_error(question))
-
-    def _whole_table(self) -> DenseFit | None:
-        everything = self._marginal(self._attributes)
-        found = [m for m in self.residuals.measurements if m.marginal == everything]
-        if not found:
-            return None
-        precision = sum(1 / m.variance for m in found)
-        values = sum((m.values / m.variance for m in found), np.zeros(everything.shape)) / precision
-        base = np.ones(())
-        for attribute in self._attributes:
-            base = base[..., None] * self.fits.shares(attribute)
-        total, deviation = max(float(self.residuals.total.values), 1.0), precision**-0.5
-        start = paired(values, deviation, base / base.sum(), total)
-        counts = fitted(values, deviation, start.value, total)
-        return DenseFit(counts.value.reshape(self._sizes), converged=start.converged and counts.converged)
 
     def predicted(self, question: Question) -> Prediction:
         """The prediction of a question."""

@@ -20,6 +20,7 @@ from app.measurements.strategy import Strategy
 from app.patience import Progress
 from app.releases.edge_results import EdgeValues, edge_values
 from app.releases.power import low_rank
+from app.releases.publication import published
 from app.releases.rounds import learnt
 from app.releases.table_results import CONFIDENCE, Answers, Records, nearest, synthetic, unbiased
 from app.releases.workloads import Cuts, Workload
@@ -78,6 +79,7 @@ class Outcome:
 
     Attributes:
         answers: of the workload's questions.
+        agreeing: whether these are whole numbers that add up to one another.
         records: synthetic records; None where none are made.
         edges: values of the cells of a graph or a matrix; None of a table.
         summary: JSON of what is to be said of it.
@@ -85,6 +87,7 @@ class Outcome:
     """
 
     answers: Sequence[Answers]
+    agreeing: bool = False
     records: Records | None = None
     edges: EdgeValues | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
@@ -112,6 +115,10 @@ def finish(job: Job, progress: Progress) -> Outcome:
     if job.method == "projection":
         answers, converged = nearest(job.workload, residuals, releases, progress)
         return Outcome(answers, converged=converged)
+    if job.method == "publication":
+        tables = published(job.workload, residuals, job.seed, progress)
+        summary = {"records": len(tables.records.codes), "seed": job.seed, "tables": len(tables.answers)}
+        return Outcome(tables.answers, agreeing=True, summary=summary, converged=tables.converged)
     if job.method == "synthetic_table":
         made = synthetic(job.workload, residuals, releases, job.options.get("records"), job.seed, progress)
         summary = {"records": len(made.records.codes), "seed": job.seed, "discrepancy": made.discrepancy}

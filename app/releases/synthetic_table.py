@@ -8,7 +8,7 @@ at usual budgets is more than the fit's own error. So nothing is drawn independe
 - :func:`rounded` gives each cell of a dense table its fitted count rounded up or down. A systematic draw (Madow, "On
   the theory of systematic sampling II", 1949) starts; then records are moved between cells that were rounded up and
   cells that were rounded down where that brings the marginals nearer to those of the fit.
-- :func:`from_local_fits` makes records of a table of any width attribute by attribute. Each is given its values in
+- :func:`from_marginals` makes records of a table of any width attribute by attribute. Each is given its values in
   proportion to the local fit of it together with a few earlier attributes that are most related to it, among the
   records that agree on these, again by systematic draws.
 """
@@ -17,14 +17,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from app.estimation.tables.local_fit import LocalFits
 from app.patience import Progress
-from app.spaces.partition import Marginal
-from app.spaces.questions import Cells
 from app.spaces.tensor import FloatArray, IntArray
 
 #: Rounds of moves, and the part of the records that the first of them moves.
@@ -160,8 +157,8 @@ def _systematic(fractions: FloatArray, number: int, rng: np.random.Generator) ->
     return chosen
 
 
-def from_local_fits(
-    fits: LocalFits,
+def from_marginals(
+    fitted: Callable[[tuple[int, ...]], FloatArray],
     sizes: Sequence[int],
     records: int,
     rng: np.random.Generator,
@@ -172,7 +169,7 @@ def from_local_fits(
     """Records of a table of any width, one row of codes each.
 
     Args:
-        fits: of everything that was measured of the table.
+        fitted: the counts of the marginal on some of the attributes, which ascend.
         sizes: number of values of each attribute.
         records: how many.
         rng: decides what is rounded which way.
@@ -188,7 +185,7 @@ def from_local_fits(
     relation = np.zeros((count, count))
     for number, (one, other) in enumerate(pairs):
         if sizes[one] * sizes[other] <= _MOST_CELLS:
-            relation[one, other] = relation[other, one] = _information(_fitted(fits, sizes, (one, other)))
+            relation[one, other] = relation[other, one] = _information(_ordered(fitted, (one, other)))
         if progress is not None and number % 50 == 0:
             progress(0.5 * number / len(pairs))
     rows = np.zeros((records, count), dtype=np.int64)
@@ -197,7 +194,7 @@ def from_local_fits(
     attribute = int(relation.sum(axis=0).argmax())
     while True:
         parents = _parents(relation[attribute], done, sizes, sizes[attribute])
-        table = _fitted(fits, sizes, (*parents, attribute))
+        table = _ordered(fitted, (*parents, attribute))
         rows[:, attribute] = _given(rows[:, list(parents)], table, rng)
         done.append(attribute)
         if progress is not None:
@@ -218,11 +215,10 @@ def _parents(relation: FloatArray, done: Sequence[int], sizes: Sequence[int], si
     return tuple(chosen)
 
 
-def _fitted(fits: LocalFits, sizes: Sequence[int], attributes: Sequence[int]) -> FloatArray:
-    """The fitted marginal on attributes in any order."""
-    question = Cells(Marginal.of(sizes, dict.fromkeys(sorted(attributes))))
-    counts = np.maximum(fits.best(question).values(question), 0.0)
+def _ordered(fitted: Callable[[tuple[int, ...]], FloatArray], attributes: Sequence[int]) -> FloatArray:
+    """The counts of the marginal on attributes in any order, not negative."""
     order = sorted(attributes)
+    counts = np.maximum(fitted(tuple(order)), 0.0)
     return np.asarray(counts.transpose([order.index(a) for a in attributes]))
 
 

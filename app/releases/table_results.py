@@ -24,7 +24,7 @@ from app.measurements.record import Measurement
 from app.measurements.strategies.tables import TableStrategy
 from app.patience import Progress
 from app.releases.fitting import MOST_CELLS, fit, known_of, projection
-from app.releases.synthetic_table import from_local_fits, listed, rounded
+from app.releases.synthetic_table import from_marginals, listed, rounded
 from app.releases.workloads import Marginals, TableWorkload
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Question
@@ -129,33 +129,28 @@ def synthetic(
     for place, question in enumerate(questions):
         answers.append(_local(question, residuals, fits))
         progress((place + 1) / (2 * len(questions)))
-    if math.prod(table.sizes) <= MOST_FITTED:
-        whole = Cells(Marginal.of(residuals.sizes, dict(zip(table.axes, table.cells, strict=True))))
-        counts = rounded(fits.best(whole).values(whole).reshape(table.sizes), number, rng)
-        return Made(answers, table.records(listed(counts, rng)), fits.converged)
-    coarse = LocalFits(table.taken_in(releases))
-    named = [question.attributes for question in questions]
-    pairs = {(table.axes.index(a), table.axes.index(b)) for axes in named for a in axes for b in axes if a < b}
-    codes = from_local_fits(
-        coarse,
-        table.sizes,
-        number,
-        rng,
-        related=sorted(pairs),
-        progress=lambda part: progress((1 + part) / 2),
-    )
-    return Made(answers, table.records(codes), fits.converged and coarse.converged)
+    codes = table.records_like(fits, questions, number, rng, lambda part: progress((1 + part) / 2))
+    return Made(answers, table.records(codes), fits.converged)
 
 
 def _local(question: Question, residuals: Residuals, fits: LocalFits) -> Answers:
     """The answer of a fit of its own."""
     fitted = fits.best(question)
-    return Answers(question, _around(question, fitted.values(question), residuals, fitted.standard_errors))
+    return Answers(question, estimated(question, fitted.values(question), residuals, fitted.standard_errors))
 
 
-def _around(
+def estimated(
     question: Question, values: FloatArray, residuals: Residuals, errors: Callable[[Question], FloatArray] | None = None
 ) -> Estimates:
+    """Values with the intervals of the unbiased ones.
+
+    Args:
+        question: what is asked.
+        values: to be shown.
+        residuals: which have taken in all that was measured.
+        errors: standard errors of the values where there are no unbiased ones; unknown if left out.
+    """
+
     def deviations() -> FloatArray:
         return np.full(question.shape, np.nan) if errors is None else errors(question)
 
@@ -193,6 +188,11 @@ class Table:
         """Number of cells of each attribute."""
         return tuple(cells.cells for cells in self.cells)
 
+    @property
+    def every(self) -> Mapping[int, int]:
+        """Number of values of each attribute."""
+        return {axis: cells.size for axis, cells in zip(self.axes, self.cells, strict=True)}
+
     def taken_in(self, releases: Sequence[Measurement[TableStrategy]]) -> Residuals:
         """The measurements of this table: marginals and contrasts of its own cells, and marginals of sums of them."""
         residuals = Residuals(self.sizes, self.total if self.public else None)
@@ -222,11 +222,37 @@ class Table:
         own = Marginal.of(self.sizes, found)
         return own if own.cells == marginal.cells else None
 
+    def records_like(
+        self, fits: LocalFits, questions: Sequence[Question], number: int, rng: np.random.Generator, progress: Progress
+    ) -> IntArray:
+        """The codes of so many records that are near to fits of this table's marginals.
+
+        Args:
+            fits: of everything that was measured.
+            questions: of which those attributes are looked at together that one of them names together.
+            number: how many.
+            rng: decides what is rounded which way.
+            progress: told from time to time.
+        """
+        sizes = self.every
+        if math.prod(self.sizes) <= MOST_FITTED:
+            whole = Cells(Marginal.of(sizes, dict(zip(self.axes, self.cells, strict=True))))
+            counts = rounded(fits.best(whole).values(whole).reshape(self.sizes), number, rng, progress=progress)
+            return listed(counts, rng)
+        named = [question.attributes for question in questions]
+        pairs = {(self.axes.index(a), self.axes.index(b)) for axes in named for a in axes for b in axes if a < b}
+
+        def fitted(places: tuple[int, ...]) -> FloatArray:
+            cells = Cells(Marginal.of(sizes, {self.axes[place]: self.cells[place] for place in places}))
+            return fits.best(cells).values(cells)
+
+        return from_marginals(fitted, self.sizes, number, rng, related=sorted(pairs), progress=progress)
+
     def answers(self, question: Question, counts: FloatArray, residuals: Residuals) -> Answers:
         """The answers of counts of this table's cells."""
         outside = tuple(place for place, axis in enumerate(self.axes) if axis not in question.attributes)
         cells = [cells for axis, cells in zip(self.axes, self.cells, strict=True) if axis in question.attributes]
-        return Answers(question, _around(question, question.of(counts.sum(axis=outside), cells), residuals))
+        return Answers(question, estimated(question, question.of(counts.sum(axis=outside), cells), residuals))
 
     def records(self, codes: IntArray) -> Records:
         """Records of this table."""

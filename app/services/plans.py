@@ -17,7 +17,7 @@ from app.curator.planning import chosen, make_plan, planning_bytes
 from app.curator.release_effort import expected_seconds
 from app.curator.request import SessionRequest, parse_request, parse_session
 from app.curator.workload_comparison import ways_of
-from app.declarations.errors import CuratorError
+from app.declarations.errors import CuratorError, InvalidRequest
 from app.patience import Check, while_wanted
 from app.services.datasets import Datasets
 from app.services.release_request import parse_release
@@ -81,7 +81,7 @@ class Plans:
         Raises:
             InvalidRequest, NotFound: as asking for a release would.
         """
-        request = parse_request(parse_release(asked).session())
+        request = parse_request(parse_release(asked).asking(_no_session).session())
         dataset = self._datasets.public(request.dataset)
         self._check_planning(dataset, request)
         with while_wanted(check):
@@ -156,3 +156,7 @@ class Plans:
                 bytes=needed,
                 limit=self._memory_limit,
             )
+
+
+def _no_session(id: str) -> list[dict[str, Any]]:
+    raise InvalidRequest("tables: a plan is of queries")

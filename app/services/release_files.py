@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from app.releases.finishing import Outcome
 from app.releases.table_results import Answers
@@ -19,6 +20,8 @@ def tables_of(space: Space, outcome: Outcome) -> dict[str, bytes]:
         cells = outcome.edges
         return {"edges": _encoded(edge_table(space, cells.edges, cells.values, cells.bits, sparse=cells.sparse))}
     assert isinstance(space, TableSpace)
+    if outcome.agreeing:
+        return {"tables": _encoded(_tables(space, outcome))}
     found = {"answers": _encoded(_answers(space, outcome))}
     if outcome.records is not None:
         found["records"] = _encoded(_records(space, outcome))
@@ -61,6 +64,15 @@ def _answers(space: TableSpace, outcome: Outcome) -> pa.Table:
     for name, arrays in known.items():
         columns[name] = pa.array(np.concatenate([array.reshape(-1) for array in arrays]), from_pandas=True)
     return pa.table(columns)
+
+
+def _tables(space: TableSpace, outcome: Outcome) -> pa.Table:
+    """The same of tables that agree, numbered from 1 on: whole numbers, and the ends of intervals too."""
+    found = _answers(space, outcome)
+    found = found.set_column(0, "table", pc.add(found.column("question"), pa.scalar(1, pa.int32())))
+    for name in ("value", "low", "high"):
+        found = found.set_column(found.column_names.index(name), name, found.column(name).cast(pa.int64()))
+    return found
 
 
 def _axes(answers: Answers) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -51,6 +51,7 @@ from app.services.ports import (
     Store,
     Transaction,
 )
+from app.services.publications import manifest
 from app.services.release_ends import end_release
 from app.services.release_files import tables_of
 from app.services.release_measuring import measured_for, ready, record
@@ -365,12 +366,17 @@ class ReleaseJobs:
             session = tx.session(row.id)
             assert session is not None
             opening = opening_of(session.header)
-            job = _job(tx, row, session, opening)
+            lines = _measured_lines(tx, session)
+            job = _job(tx, row, opening, lines)
         begun = time.perf_counter()
         with self._beating(row, lane) as progress:
             outcome = lane.finisher.finish(job, progress)
         self._meter.fitted(time.perf_counter() - begun)
-        files = [ReleaseFile(row.id, name, data) for name, data in tables_of(opening.dataset.space, outcome).items()]
+        tables = tables_of(opening.dataset.space, outcome)
+        if outcome.agreeing:
+            told = manifest(row.id, opening, lines, session.head_hash, outcome.summary, tables["tables"])
+            tables["manifest"] = told
+        files = [ReleaseFile(row.id, name, data) for name, data in tables.items()]
         result = {"files": {file.name: len(file.data) for file in files}, **outcome.summary}
         if not outcome.converged:
             result["converged"] = False
@@ -492,12 +498,17 @@ class _Course:
         self.begun = self.row.step == "measuring"
 
 
-def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening) -> Job:
-    """The task to finish a release from what was recorded for it, and from what it began with."""
-    assert opening.evidence is not None
+def _measured_lines(tx: Transaction, session: SessionRow) -> list[bytes]:
+    """The records of what was measured for a release, in their order."""
     lines: dict[int, bytes] = {}
     for start in range(0, session.sequence, _PAGE):
-        lines |= tx.evidence_of(row.id, start, start + _PAGE)
+        lines |= tx.evidence_of(session.id, start, start + _PAGE)
+    return [lines[sequence] for sequence in sorted(lines)]
+
+
+def _job(tx: Transaction, row: ReleaseRow, opening: Opening, lines: Sequence[bytes]) -> Job:
+    """The task to finish a release from what was recorded for it, and from what it began with."""
+    assert opening.evidence is not None
     known = [each.measurement for each in evidence_of(tx, row.dataset, opening.evidence.known)]
-    made = [Measured.read(orjson.loads(lines[sequence])).measurement for sequence in sorted(lines)]
+    made = [Measured.read(orjson.loads(line)).measurement for line in lines]
     return job_of(opening, known, made, seed=int(row.id[:15], 16))

@@ -98,9 +98,13 @@ def record(tx: Transaction, session: SessionRow, made: Sequence[Measured], now: 
         evidence.append(row)
         entries.append(EntryRow(session.id, sequence, "release", None, None, None, sealed.line))
         head = sealed.entry_hash
-    share, charged = spending.charge(session, total(each.price for each in made), len(made), now)
-    closed, returned = spending.end(session.after(len(made), 0, len(made), share, head), now)
+    movements = []
+    if made:
+        share, charged = spending.charge(session, total(each.price for each in made), len(made), now)
+        session = session.after(len(made), 0, len(made), share, head)
+        movements.append(charged)
+    closed, returned = spending.end(session, now)
     tx.add_evidence(evidence)
     tx.append(entries, [])
     tx.move_sessions([closed])
-    tx.move_ledger([charged, returned])
+    tx.move_ledger([*movements, returned])

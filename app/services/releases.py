@@ -7,6 +7,7 @@ measures is charged there, and its end gives back what is left.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,9 @@ from app.services.sessions import SESSION_ID
 from app.services.views import release_view
 
 #: What came of a release, by the name that it is asked for; the first that there is where none is named.
-FILES = ("records", "edges", "answers")
+FILES = ("records", "edges", "answers", "tables", "manifest")
+#: How one table of a publication is asked for.
+_ONE = re.compile(r"table-([1-9][0-9]{0,5})")
 
 
 def _ended_early(why: str, row: ReleaseRow) -> ReleaseEnded | None:
@@ -151,8 +154,9 @@ class Releases:
         problem = None if early is None else orjson.dumps(self._render(early))
         return end_release(tx, row, "cancelled", self._clock(), problem)
 
-    def data(self, actor: Principal, id: str, name: str | None) -> tuple[str, bytes]:
-        """A result of a release: its name, and an Arrow file.
+    def data(self, actor: Principal, id: str, name: str | None) -> tuple[str, bytes, int | None]:
+        """A result of a release: its name, an Arrow file (JSON of a manifest), and the number of the one table that is
+        wanted of it, if any.
 
         Raises:
             InvalidRequest: for a name that nothing has.
@@ -162,11 +166,14 @@ class Releases:
         found = self.standing(actor, id)
         if found.row.status != "done":
             raise Conflict(f"the release is {found.row.status}: its data are there when it is done")
+        one = None if name is None else _ONE.fullmatch(name)
+        if one is not None:
+            name = "tables"
         if name is not None and name not in FILES:
-            raise InvalidRequest(f"part: one of {', '.join(FILES)}")
+            raise InvalidRequest(f"part: one of {', '.join(FILES)}, or table-1 and so on")
         with self._store.read() as tx:
             kept = (tx.release_file(id, each) for each in (FILES if name is None else (name,)))
             file = next((each for each in kept if each is not None), None)
         if file is None:
             raise NotFound(f"the release has no {name}")
-        return file.name, file.data
+        return file.name, file.data, None if one is None else int(one.group(1))

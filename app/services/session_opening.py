@@ -12,12 +12,15 @@ import orjson
 
 from app.audit import writing
 from app.curator.dataset import Bought
+from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, measure
 from app.curator.mechanisms.protocol import Measured
 from app.curator.opening import Opening, Pins
 from app.curator.plan import EvidencePlan
 from app.curator.request import SessionRequest, parse_request, parse_session
 from app.curator.session import Session
+from app.curator.workloads import is_counted
+from app.declarations.errors import InvalidRequest
 from app.patience import Check, while_wanted
 from app.privacy.ledger import total
 from app.services import spending
@@ -28,6 +31,7 @@ from app.services.errors import NotFound, Unavailable
 from app.services.idempotency import IdempotencyKey, find_reply
 from app.services.loading import pin_all
 from app.services.measuring import evidence_row, measured_all
+from app.services.openings import opening_of
 from app.services.plans import Plans
 from app.services.ports import (
     Clock,
@@ -44,10 +48,13 @@ from app.services.ports import (
 from app.services.principals import Principal
 from app.services.release_request import parse_release
 from app.services.views import release_view, session_view
+from app.spaces.workload_request import MOST_NAMED
 from curator_client.proofs import records
 
 #: Bytes of the records of all measurements that a session starts from.
 MOST_EVIDENCE = 64 << 20
+#: How many entries of a transcript are read at a time.
+_PAGE = 1000
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,33 @@ class SessionOpener:
             Unavailable: when the data set's private file is missing or altered.
         """
         release = parse_release(asked)
+        release = release.asking(partial(self._answered, actor, release.dataset))
         return self._prepare(actor, partial(parse_request, release.session()), key, check, release.document())
+
+    def _answered(self, actor: Principal, dataset: str, id: str) -> list[dict[str, Any]]:
+        """The questions for counts that a session of the actor's on a data set answered, as its transcript has them.
+
+        Raises:
+            NotFound: when there is no such session of his.
+            InvalidRequest: when it answered none, or too many.
+        """
+        found: dict[bytes, dict[str, Any]] = {}
+        with self._store.read() as tx:
+            row = tx.session(id)
+            if row is None or row.dataset != dataset or (row.owner != actor.name and actor.role != "admin"):
+                raise NotFound("tables.session: there is no such session of yours on this data set")
+            space, sequence = opening_of(row.header).dataset.space, 0
+            while lines := tx.entry_lines(id, sequence, _PAGE):
+                sequence = lines[-1][0]
+                for _, line in lines:
+                    form = orjson.loads(line).get("query")
+                    if form is not None and is_counted(space, form):
+                        found[orjson.dumps(form, option=orjson.OPT_SORT_KEYS)] = form
+        if not found:
+            raise InvalidRequest("tables.session: it has answered no question for counts of records")
+        if len(found) > MOST_NAMED:
+            raise InvalidRequest(f"tables.session: it has answered more than {MOST_NAMED:,}: name the tables")
+        return list(found.values())
 
     def _prepare(
         self,
@@ -167,6 +200,10 @@ class SessionOpener:
             opening = replace(opening, evidence=Pins(known, ()))
             if prepared.release is not None:
                 # What is public is fixed here; it measures when its turn has come.
+                if not known and not opening.plan.max_updates and opening.dataset.records is None:
+                    raise PlanInfeasible(
+                        f"nothing was measured of {row.name!r} that could be published: give an epsilon above 0"
+                    )
                 return replace(prepared, opening=opening)
             session = Session(opening)
             pin_all(tx, row.name, session)

@@ -10,16 +10,19 @@ from app.declarations.models import Model, Whole
 
 #: Queries that a workload names one by one, at most.
 MOST_NAMED = 4096
-_KINDS = ("queries", "marginals", "ranges", "cuts", "rank_one")
+_KINDS = ("queries", "recorded", "marginals", "ranges", "cuts", "rank_one")
 
 
 class WorkloadRequest(Model):
-    """One of: queries in a list, all marginals of so many attributes, all ranges of an attribute, all cuts or all
-    rank-one queries of a graph or matrix.
+    """One of: queries in a list, as they are asked or as they were recorded, all marginals of so many attributes, all
+    ranges of an attribute, all cuts or all rank-one queries of a graph or matrix.
     """
 
     queries: list[dict[str, Any]] | None = Field(
         default=None, min_length=1, max_length=MOST_NAMED, description="queries as sessions take them"
+    )
+    recorded: list[dict[str, Any]] | None = Field(
+        default=None, min_length=1, max_length=MOST_NAMED, description="queries as transcripts have them"
     )
     marginals: Whole | None = Field(
         default=None, ge=1, le=16, description="all marginals of so many attributes of a table"

@@ -142,7 +142,7 @@ class Desk:
         assert self.see(id)["status"] == "done"
         assert self.moved(id) == ["reserve", "charge", "return"]
         assert [entry["record"] for entry in self.world.entries(id)] == ["release"] * 2
-        name, _ = self.world.built.services.releases.data(self.ann, id, None)
+        name, _, _ = self.world.built.services.releases.data(self.ann, id, None)
         assert name == "answers"
         self.audit()
 
@@ -302,6 +302,20 @@ class TestCourse:
         assert desk.jobs.work()
         assert [len(job.known) for job in desk.here.jobs] == [0, 0, 2]
         desk.once(third["id"])
+
+    def test_a_publication_of_what_is_known_spends_nothing(self, desk: Desk) -> None:
+        """Would catch a draw, a charge, and books that an auditor does not find to agree."""
+        before = desk.ask()["id"]
+        assert desk.jobs.work()
+        drawn = desk.world.noise.drawn
+        id = desk.ask(method="publication", epsilon=0)["id"]
+        assert desk.jobs.work()
+        assert desk.see(id)["status"] == "done"
+        assert desk.moved(id) == ["reserve", "return"]
+        assert desk.world.entries(id) == []
+        assert desk.world.noise.drawn == drawn
+        assert desk.here.jobs[-1].known
+        desk.once(before)
 
     def test_a_key_is_one_release(self, desk: Desk) -> None:
         """Catches a repeat that reserves again, also when all is done, and one that tells another state."""

@@ -24,6 +24,46 @@ if TYPE_CHECKING:
     from curator_client.proofs.notes import Checkpoint
 
 
+@audits.command("publication")
+def audit_publication(
+    transcript: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="That of the release.", show_default=False)
+    ],
+    folder: Annotated[
+        Path, typer.Argument(exists=True, file_okay=False, help="What `curator publish` wrote.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Check published tables by the transcript of their release: make them anew from what was measured, and hold the
+    manifest and every number against that.
+
+    Exit code 1 when something does not follow.
+    """
+    from app.audit.publications import check
+    from app.verifying.transcript import replay_file
+
+    with _replaying() as progress:
+        verdict = replay_file(transcript, progress)
+    if not verdict.ok:
+        raise Refusal(f"the transcript does not replay: {verdict.problem}")
+    try:
+        manifest = orjson.loads((folder / "manifest.json").read_bytes())
+        names = [int(each["table"]) for each in manifest["tables"]]
+        tables = {name: (folder / f"table-{name}.csv").read_bytes() for name in names}
+        found = check(transcript.read_bytes().splitlines(), manifest, tables)
+    except (KeyError, TypeError, ValueError, OSError):
+        raise Refusal("the folder has no manifest.json with the tables that it names") from None
+    if as_json:
+        print_json({"ok": found.ok, "same": found.same, "problems": list(found.problems)})
+    for problem in () if as_json else found.problems:
+        out.print(problem, markup=False)
+    if not found.ok:
+        raise Refusal("the publication does not follow from what was measured")
+    if not as_json:
+        alike = "every number is the one computed here" if found.same else "a rounding differs here, within intervals"
+        out.print(f"All holds: {alike}.")
+
+
 @audits.command("replay")
 def audit_replay(
     place: Annotated[

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 from app.cli.connection import client
 from app.cli.errors import Refusal
-from app.cli.groups import releases
+from app.cli.groups import cli, releases
 from app.cli.inputs import parse_decimal, parse_workload
 from app.cli.options import AsJson, DatasetName, Epsilon, ForItself, FromNothing
 from app.cli.rendering import out, show_release, show_releases, show_ways
@@ -65,6 +67,52 @@ def release_ask(
     show_release(made.state, as_json=as_json)
 
 
+@cli.command("publish")
+def publish(
+    dataset: DatasetName,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", file_okay=False, help="The folder for the files.", show_default=False)
+    ],
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", help="Attributes of a table, as age,sex; once for each.", show_default=False),
+    ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Tables as a JSON list of questions.", show_default=False),
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option(help="Of a session of yours: what it was asked for.", show_default=False)
+    ] = None,
+    epsilon: Annotated[str, typer.Option(help="What may be spent to measure for it first.")] = "0",
+) -> None:
+    """Publish tables of whole numbers that add up to one another, from all that was measured: a workbook, a CSV file a
+    table, and a manifest. Spends nothing unless told."""
+    from app.client import marginal
+    from app.client.releases import progress_bar
+
+    asked = [marginal([name.strip() for name in table.split(",")]) for table in tables or ()]
+    listed = parse_workload(f"queries={queries}")["queries"] if queries is not None else []
+    share = parse_decimal(epsilon, "epsilon")
+    if (session is None) != bool(asked or listed):
+        raise Refusal("give tables by --table or --queries, or those of a session by --session")
+    with client(None) as curator, progress_bar() as show:
+        made = curator.publish(dataset, tables=None if session else [*asked, *listed], session=session, epsilon=share)
+        made.wait(show)
+    with client("Downloading the tables") as curator:
+        found = curator.existing_release(made.id)
+        output.mkdir(parents=True, exist_ok=True)
+        manifest = found.manifest()
+        files = [found.save(output / "tables.xlsx", "tables")]
+        for table in cast(list[Mapping[str, Any]], manifest["tables"]):
+            files.append(found.save(output / f"table-{table['table']}.csv", f"table-{table['table']}"))
+        files.append(output / "manifest.json")
+        files[-1].write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    out.print(f"Release {made.id}: {manifest['records']:,} records in {len(files) - 2} tables.", markup=False)
+    for file in files:
+        out.print(f"Wrote {file} ({file.stat().st_size:,} bytes).", markup=False, soft_wrap=True)
+
+
 @releases.command("plan")
 def release_plan(dataset: DatasetName, epsilon: Epsilon, workload: Workload, as_json: AsJson = False) -> None:
     """Show every method with the errors to expect, best first. Charges nothing."""
@@ -116,10 +164,14 @@ def release_cancel(release: ReleaseId, as_json: AsJson = False) -> None:
 def release_data(
     release: ReleaseId,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where to write it: .csv, .parquet or .arrow.", show_default=False)
+        Path,
+        typer.Option("--output", "-o", help="Where to write it: .csv, .xlsx, .parquet or .arrow.", show_default=False),
     ],
     part: Annotated[
-        str | None, typer.Option(help="records, edges or answers; the first that there is.", show_default=False)
+        str | None,
+        typer.Option(
+            help="records, edges, answers, tables, or table-1 and so on; the first there is.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Download what came of a release."""

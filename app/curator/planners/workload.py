@@ -21,7 +21,7 @@ from app.curator.plan import Offer
 from app.curator.planners.rounds import Iterations, construction_of, iterations
 from app.curator.planners.table import TablePlan, gaussian_of, held_bytes, residuals_of
 from app.curator.request import SessionRequest
-from app.curator.workloads import compiled
+from app.curator.workloads import compiled, counts_records
 from app.declarations.errors import InvalidRequest
 from app.measurements.record import Measurement, Purchase, bought, those
 from app.measurements.rows import Rows
@@ -45,7 +45,9 @@ from app.spaces.space import Space
 #: unbiased values (docs/releases.md).
 EMPHASIS = 0.5
 #: Methods that look for what is best to measure.
-SEARCHED: tuple[Method, ...] = ("factorization", "synthetic_table")
+SEARCHED: tuple[Method, ...] = ("factorization", "synthetic_table", "publication")
+#: Methods whose answers are those of fits.
+_FITTED: tuple[Method, ...] = ("synthetic_table", "publication")
 #: The options that belong to methods of tables; the others have none.
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "iterative_construction": ("rounds", "construction"),
@@ -146,6 +148,12 @@ def workload(dataset: PublicDataset, request: SessionRequest) -> Offer[WorkloadP
     assert not isinstance(asked, Cuts)
     method = request.workload.method
     check_options(dataset.space, request.workload.options, method, _OPTIONS.get(method, ()))
+    if method == "publication" and not all(map(counts_records, asked.questions)):
+        raise PlanInfeasible("a publication holds counts of records: leave out sums of other weights than 0 and 1")
+    if not request.epsilon:
+        # Of what was measured before: nothing is bought, so that nothing more is ever known of the data.
+        plan = partial(WorkloadPlan, max_updates=0, workload=asked, expected=None)
+        return Offer(plan=plan, regime="pure", guarantees=request.epsilon)
     paying = paying_of(dataset, request)
     share = dataset.share(request.epsilon)
     rounds: Iterations | None = None
@@ -243,7 +251,7 @@ def _measured(
         buys = paying.fitted([TableStrategy.of(marginal) for marginal in own], [1.0] * len(own))
         return buys, unbiased(buys, workload.questions, empty)
     try:
-        emphasis = EMPHASIS if method == "synthetic_table" else 1.0
+        emphasis = EMPHASIS if method in _FITTED else 1.0
         found = _factorized(dataset, workload, paying, emphasis, request.workload.rows)
     except UnfitWorkload as error:
         raise PlanInfeasible(f"{method}: {error}") from None
@@ -287,6 +295,8 @@ def settled(plan: WorkloadPlan, request: SessionRequest) -> SessionRequest:
     parts = [part for buy in bought(plan.buys, TableStrategy) for part in buy.strategy.parts]
     searched = request.workload.method in SEARCHED and not any(part.residual for part in parts)
     if not searched or isinstance(plan.workload, Cuts) or (isinstance(plan.workload, Marginals) and plan.workload.even):
+        return request
+    if not parts:
         return request
     (part,) = parts
     rows = {} if part.rows is None else part.rows.document()

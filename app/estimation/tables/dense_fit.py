@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 
 import numpy as np
 from scipy.special import wrightomega
@@ -24,6 +25,7 @@ from scipy.special import wrightomega
 from app.estimation.solving import Solved
 from app.estimation.tables.dual import Dual
 from app.estimation.tables.posterior import incidence
+from app.estimation.tables.residuals import Residuals
 from app.estimation.tables.restrictions import Values
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Question
@@ -101,6 +103,29 @@ def paired(values: FloatArray, deviation: float, base: FloatArray, total: float)
         return Solved(base, solved.reason, solved.gap)
     shares = np.maximum(solved.value[1] / total, _LEAST_SHARE).reshape(shape)
     return Solved(np.asarray(shares / shares.sum()), solved.reason, solved.gap)
+
+
+def whole_table(residuals: Residuals, shares: Callable[[int], FloatArray]) -> DenseFit | None:
+    """The fit of a table all cells of which were measured at once; None where they were not.
+
+    Args:
+        residuals: which have taken in all that was measured.
+        shares: the best known shares of an attribute's values.
+    """
+    sizes = residuals.sizes
+    everything = Marginal.of(sizes, dict.fromkeys(range(len(sizes))))
+    found = [m for m in residuals.measurements if m.marginal == everything]
+    if not found:
+        return None
+    precision = sum(1 / m.variance for m in found)
+    values = sum((m.values / m.variance for m in found), np.zeros(everything.shape)) / precision
+    base = np.ones(())
+    for attribute in everything.attributes:
+        base = base[..., None] * shares(attribute)
+    total, deviation = max(float(residuals.total.values), 1.0), precision**-0.5
+    start = paired(values, deviation, base / base.sum(), total)
+    counts = fitted(values, deviation, start.value, total)
+    return DenseFit(counts.value.reshape(sizes), converged=start.converged and counts.converged)
 
 
 class DenseFit:

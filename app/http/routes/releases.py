@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 import orjson
@@ -18,19 +19,26 @@ from app.http import schemas
 from app.http.context import Context
 from app.http.dependencies import HEAVY, AppContext, Asker, Caller, ExportTurn, JsonObject, Keyed, UseCases
 from app.http.exports import NewExport, complete_reply
-from app.http.headers import ARROW, CSV, PARQUET, negotiated
+from app.http.headers import ARROW, CSV, PARQUET, XLSX, negotiated
 from app.http.openapi import problem_responses
 from app.http.paging import BySession
 from app.http.parameters import Route
 from app.http.replies import JsonReply
 from app.http.streams import RECONNECT_MS
-from app.services.dummy_records import DummyFormat, encoded
+from app.services.dummy_records import encoded
+from app.services.errors import NotFound
 from app.services.principals import Principal
+from app.services.publications import one, workbook
 from app.services.release_request import ReleaseRequest
 from app.services.releases import FILES
 
-#: Media types of what came of a release, and the formats that they stand for; the first is sent where any will do.
-FORMATS: dict[str, DummyFormat] = {ARROW: "arrow", CSV: "csv", PARQUET: "parquet"}
+#: Media types of what came of a release; the first is sent where any will do. Manifests are JSON alone.
+FORMATS: dict[str, Callable[[pa.Table], bytes]] = {
+    ARROW: partial(encoded, form="arrow"),
+    CSV: partial(encoded, form="csv"),
+    PARQUET: partial(encoded, form="parquet"),
+    XLSX: workbook,
+}
 #: Bytes of memory that a byte of a kept file takes while it is written in another format: numbers are longer as text.
 CONVERTED = 8
 #: How often a release that is followed is looked at, in seconds, and after how many looks without news one is told that
@@ -54,11 +62,12 @@ async def _wanted(
     part: Annotated[
         str | SkipJsonSchema[None],
         Query(
-            description="the first of them that there is where none is named", json_schema_extra={"enum": list(FILES)}
+            description=f"one of {', '.join(FILES)}, or table-1 and so on; the first that there is where none is named"
         ),
     ] = None,
 ) -> _Wanted:
-    return _Wanted(id, part, negotiated(request, tuple(FORMATS), "a table"))
+    offered = ("application/json",) if part == "manifest" else tuple(FORMATS)
+    return _Wanted(id, part, negotiated(request, offered, "a manifest" if part == "manifest" else "a table"))
 
 
 router = APIRouter(prefix="/v1/releases", tags=["releases"], route_class=Route, responses=problem_responses(401, 429))
@@ -122,18 +131,27 @@ async def follow_release(request: Request, context: AppContext, actor: Caller, i
 
 @router.get(
     "/{id}/data",
-    summary="What came of a release: answers, synthetic records or edges",
+    summary="What came of a release: answers, tables that agree, synthetic records or edges",
     response_class=Response,
-    responses={200: {"content": {media_type: {} for media_type in FORMATS}}, **problem_responses(404, 409, 422)},
+    responses={
+        200: {"content": {media_type: {} for media_type in (*FORMATS, "application/json")}},
+        **problem_responses(404, 409, 422),
+    },
     dependencies=[HEAVY],
 )
 def release_data(
     services: UseCases, actor: Caller, wanted: Annotated[_Wanted, Depends(_wanted)], export: NewExport, work: ExportTurn
 ) -> Response:
-    _, data = services.releases.data(actor, wanted.id, wanted.part)
+    name, data, number = services.releases.data(actor, wanted.id, wanted.part)
+    if name == "manifest":
+        return Response(data, media_type=wanted.media_type)
     work.idle += export.reserve_memory(CONVERTED * len(data), work.check)
     table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
-    export.write(encoded(table, FORMATS[wanted.media_type]))
+    if number is not None:
+        table = one(table, number)
+        if not len(table):
+            raise NotFound(f"the release has no table {number}")
+    export.write(FORMATS[wanted.media_type](table))
     export.release_memory()
     return complete_reply(export, {}, wanted.media_type)
 

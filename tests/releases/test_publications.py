@@ -1,0 +1,299 @@
+"""Publications: tables that agree with one another, from what was measured, as files over HTTP."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import itertools
+import json
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import numpy as np
+import openpyxl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.audit.publications import Checked, check
+from app.audit.replay import replay
+from app.estimation.tables.residuals import Residuals
+from app.measurements.noise import Noise
+from app.measurements.pieces import Counts
+from app.releases import publication, table_results
+from app.releases.publication import Target, moved, published
+from app.releases.workloads import Marginals
+from app.services.publications import digest, workbook
+from app.spaces.partition import Marginal, Partition
+from app.spaces.tensor import IntArray
+from tests.kit.service import JSON, Service, open_session, people, refused
+
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+
+
+def distance(codes: IntArray, targets: list[Target]) -> float:
+    """The sum that moves lessen, by its definition."""
+    found = 0.0
+    for target in targets:
+        counts = np.zeros(len(target.counts))
+        for row in codes:
+            cell = 0
+            for axis, partition in zip(target.axes, target.cells, strict=True):
+                cell = cell * partition.cells + int(partition.labels[row[axis]])
+            counts[target.sums[cell]] += 1
+        found += target.weight * float(np.square(counts - target.counts).sum())
+    return found
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[IntArray, list[int], list[Target]]:
+    """Records of two to four attributes, and tables of some of these in some cells."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    sizes = draw(st.lists(st.integers(2, 5), min_size=2, max_size=4))
+    codes = np.stack([rng.integers(0, size, 60) for size in sizes], 1)
+    targets = []
+    for _ in range(draw(st.integers(1, 4))):
+        axes = tuple(sorted(rng.choice(len(sizes), draw(st.integers(1, 2)), replace=False).tolist()))
+        cells = tuple(Partition.of(rng.integers(0, 2, sizes[axis])) for axis in axes)
+        number = int(np.prod([partition.cells for partition in cells]))
+        sums = np.arange(number) if draw(st.booleans()) else np.minimum(np.arange(number), 1)
+        counts = rng.multinomial(60, np.full(sums.max() + 1, 1 / (sums.max() + 1))).astype(np.float64)
+        targets.append(Target(axes, cells, sums, counts, float(rng.uniform(0.1, 3))))
+    return codes, sizes, targets
+
+
+@pytest.mark.unit
+@given(problems())
+def test_moves_lessen_the_distance(problem: tuple[IntArray, list[int], list[Target]]) -> None:
+    """Against the definition, record by record: would catch moves that lead away, counts that are not those of the
+    records, values that no attribute has, and records that are lost."""
+    codes, sizes, targets = problem
+    before = codes.copy()
+    found = moved(codes, sizes, targets, np.random.default_rng(3), lambda part: None)
+    assert (codes == before).all()
+    assert found.shape == codes.shape
+    assert all(int(column.min()) >= 0 and int(column.max()) < size for column, size in zip(found.T, sizes, strict=True))
+    assert distance(found, targets) <= distance(codes, targets) + 1e-9
+
+
+@pytest.mark.unit
+@given(problems())
+def test_a_gain_is_what_the_distance_lessens_by(problem: tuple[IntArray, list[int], list[Target]]) -> None:
+    """Each value that a record could have, tried: would catch a wrong sign, a forgotten one, or cells mixed up."""
+    codes, sizes, targets = problem
+    target = targets[0]
+    axis, places = target.axes[0], target.places(codes)
+    off = target.counted(places) - target.counts
+    gains = publication._gains(target, axis, codes[:3, axis], places[:3], off)
+    for row, value in itertools.product(range(3), range(sizes[axis])):
+        tried = codes.copy()
+        tried[row, axis] = value
+        lessened = distance(codes, [target]) - distance(tried, [target])
+        assert lessened == pytest.approx(2 * target.weight * gains[row, value], abs=1e-9)
+
+
+def measured(sizes: tuple[int, ...], seed: int, deviation: str) -> tuple[Residuals, IntArray]:
+    """What was measured of all pairs of attributes of 400 records, and these records."""
+    rng = np.random.default_rng(seed)
+    codes = np.stack([np.minimum(rng.geometric(0.4, 400) - 1, size - 1) for size in sizes], 1)
+    residuals = Residuals(sizes)
+    for pair in itertools.combinations(range(len(sizes)), 2):
+        marginal = Marginal.of(sizes, dict.fromkeys(pair))
+        exact = np.zeros(marginal.shape, np.int64)
+        np.add.at(exact, tuple(codes[:, list(pair)].T), 1)
+        noise = np.rint(rng.normal(0, float(deviation), exact.shape)).astype(np.int64)
+        residuals.add(Counts(marginal, Noise("gaussian", Decimal(deviation), 0), exact + noise))
+    return residuals, codes
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("most", [1 << 14, 1])
+def test_tables_agree_and_are_near(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Tables that share attributes, from a fit of all cells and attribute by attribute: would catch tables that do not
+    add up, counts below zero or between whole numbers, values outside their intervals, and tables that are farther
+    from the truth than noise of 4 a cell makes any of them alone."""
+    monkeypatch.setattr(table_results, "MOST_FITTED", most)
+    sizes = (4, 3, 5)
+    residuals, codes = measured(sizes, 5, "4")
+    wanted = [(0, 1), (0, 2), (1, 2), (0,), (0, 1, 2)]
+    workload = Marginals(tuple(Marginal.of(sizes, dict.fromkeys(axes)) for axes in wanted))
+    made = published(workload, residuals, 7, lambda part: None)
+    tables = {}
+    for axes, answers in zip(wanted, made.answers, strict=True):
+        found = answers.estimates
+        assert (found.values == np.rint(found.values)).all()
+        assert found.values.min() >= 0
+        assert (np.sort([found.lows, found.values, found.highs], axis=0)[1] == found.values).all()
+        assert (np.rint([found.lows, found.highs]) == [found.lows, found.highs]).all()
+        tables[axes] = found.values
+    for one, other in itertools.combinations(wanted, 2):
+        common = [axis for axis in one if axis in other]
+        sums = [tables[axes].sum(axis=tuple(k for k, a in enumerate(axes) if a not in common)) for axes in (one, other)]
+        assert np.array_equal(*sums)
+    exact = np.zeros(sizes)
+    np.add.at(exact, tuple(codes.T), 1)
+    for axes in wanted[:3]:
+        truth = exact.sum(axis=tuple(axis for axis in range(3) if axis not in axes))
+        assert float(np.sqrt(np.mean(np.square(tables[axes] - truth)))) < 4
+
+
+@pytest.mark.unit
+def test_texts_are_no_formulas() -> None:
+    """Would catch a label that a spreadsheet would compute, and one that breaks the file."""
+    table = pa.table({"name": ["=1+1", "a\x00b"], "value": [1, 2]})
+    sheet = openpyxl.load_workbook(io.BytesIO(workbook(table))).active
+    cells = [(cell.data_type, cell.value) for (cell, _) in sheet.iter_rows(min_row=2)]
+    assert cells == [("s", "=1+1"), ("s", "a\N{REPLACEMENT CHARACTER}b")]
+
+
+def publish(client: httpx.Client, dataset: str, **asked: Any) -> JSON:
+    reply = client.post("/v1/releases", json={"dataset": dataset, "method": "publication", "epsilon": 0, **asked})
+    assert reply.status_code == 202, reply.text
+    id = reply.json()["id"]
+    client.get(f"/v1/releases/{id}/events")
+    state: JSON = client.get(f"/v1/releases/{id}").json()
+    assert state["status"] == "done", state
+    return state
+
+
+def csv_of(client: httpx.Client, id: str, part: str) -> pa.Table:
+    reply = client.get(f"/v1/releases/{id}/data", params={"part": part}, headers={"Accept": "text/csv"})
+    assert reply.status_code == 200, reply.text
+    return pyarrow.csv.read_csv(io.BytesIO(reply.content))
+
+
+#: A question for no count.
+WEIGHTED = {"type": "product", "weights": {"sex": [0.5, 1]}}
+TABLES = [
+    {"type": "marginal", "attributes": ["sex", "age"]},
+    {"type": "marginal", "attributes": ["age"]},
+    {"type": "predicate", "where": {"sex": "female"}},
+]
+
+
+@pytest.mark.api
+class TestOverHttp:
+    def test_of_what_a_session_was_told(self, service: Service) -> None:
+        """All that a session was told as tables that agree, for nothing. Would catch a charge, tables of other
+        questions, a manifest that is not of these tables, a transcript that an auditor cannot follow, and a session of
+        somebody else's."""
+        analyst, dataset = service.principal("analyst"), people(service)
+        session = open_session(
+            analyst, dataset, mechanism={"construction": "evidence"}, max_queries=4, max_updates=None
+        )
+        for query in (*TABLES, WEIGHTED):
+            assert analyst.post(f"/v1/sessions/{session['id']}/queries", json=query).status_code == 200
+        before = analyst.get(f"/v1/datasets/{dataset}").json()["budget"]
+        state = publish(analyst, dataset, tables={"session": session["id"]})
+        assert analyst.get(f"/v1/datasets/{dataset}").json()["budget"] == before
+        assert (state["cost"]["spent"], state["cost"]["spent_epsilon"]) == ("0", 0)
+        every = csv_of(analyst, state["id"], "tables")
+        manifest = analyst.get(f"/v1/releases/{state['id']}/data", params={"part": "manifest"}).json()
+        assert manifest["records"] == 15_000
+        assert set(every.column("table").to_pylist()) == {1, 2, 3}
+        for told in manifest["tables"]:
+            reply = analyst.get(
+                f"/v1/releases/{state['id']}/data",
+                params={"part": f"table-{told['table']}"},
+                headers={"Accept": "application/vnd.apache.arrow.stream"},
+            )
+            with pa.ipc.open_stream(reply.content) as stream:
+                found = stream.read_all()
+            assert digest(found) == told["sha256"]
+            assert (len(found), found.column("value").to_pylist()) == (
+                told["rows"],
+                every.filter(pc.equal(every.column("table"), told["table"])).column("value").to_pylist(),
+            )
+        assert [told["sum"] for told in manifest["tables"][:2]] == [15_000, 15_000]
+        assert manifest["tables"][0]["attributes"] == ["sex", "age"]
+        lines = (
+            service.principal("auditor").get(f"/v1/sessions/{state['id']}/transcript").content.splitlines(keepends=True)
+        )
+        assert replay(iter(lines)).ok
+        refused(
+            service.principal("analyst").post(
+                "/v1/releases",
+                json={"dataset": dataset, "method": "publication", "epsilon": 0, "tables": {"session": session["id"]}},
+            ),
+            "not-found",
+        )
+
+    def test_an_auditor_makes_them_anew(self, service: Service) -> None:
+        """From the transcript alone, and against it: would catch a publication that nobody else can make, and a check
+        that lets pass a number that was altered, with or without its digest, tables that do not add up, and those of
+        another release."""
+        analyst, dataset = service.principal("analyst"), people(service)
+        first, other = (publish(analyst, dataset, tables=TABLES, epsilon=0.3)["id"] for _ in range(2))
+        reader = service.principal("auditor")
+        lines = reader.get(f"/v1/sessions/{first}/transcript").content.splitlines()
+
+        def files(id: str) -> tuple[JSON, dict[int, bytes]]:
+            parts = {
+                part: analyst.get(f"/v1/releases/{id}/data", params={"part": part}, headers={"Accept": accept}).content
+                for part, accept in [("manifest", "application/json"), *((f"table-{k}", "text/csv") for k in (1, 2, 3))]
+            }
+            return json.loads(parts.pop("manifest")), dict(enumerate(parts.values(), start=1))
+
+        manifest, tables = files(first)
+        assert check(lines, manifest, tables) == Checked((), True)
+        first_row = tables[1].split(b"\n")[1]
+        cells = first_row.rsplit(b",", 4)
+        cells[1] = b"%d" % (int(cells[1]) + 1)
+        altered = {**tables, 1: tables[1].replace(first_row, b",".join(cells))}
+        assert check(lines, manifest, altered).problems[0] == "table 1 is not the one that the manifest names"
+        told = copy.deepcopy(manifest)
+        told["tables"][0]["sha256"] = hashlib.sha256(altered[1]).hexdigest()
+        assert "tables 1 and 2 do not add up to the same" in check(lines, told, altered).problems
+        cells[1:] = [b"99999", cells[2], b"0", b"99999"]
+        altered[1] = tables[1].replace(first_row, b",".join(cells))
+        told["tables"][0]["sha256"] = hashlib.sha256(altered[1]).hexdigest()
+        assert any("follows" in problem for problem in check(lines, told, altered).problems)
+        found = check(lines, *files(other)).problems
+        assert any("the manifest is that of release" in problem for problem in found)
+        assert "the manifest does not name the measurements that the transcript has" in found
+
+    def test_measured_for_it(self, service: Service) -> None:
+        """With an epsilon what is lacking is measured first: would catch a publication that measures nothing, and a
+        workbook without a sheet for each table."""
+        analyst, dataset = service.principal("analyst"), people(service)
+        state = publish(analyst, dataset, tables=TABLES, epsilon=0.5)
+        assert 0 < state["cost"]["spent_epsilon"] <= 0.5
+        reply = analyst.get(f"/v1/releases/{state['id']}/data", headers={"Accept": XLSX})
+        assert reply.headers["content-type"] == XLSX
+        book = openpyxl.load_workbook(io.BytesIO(reply.content))
+        assert book.sheetnames == ["table 1", "table 2", "table 3", "notes"]
+        header, *rows = book["table 1"].iter_rows(values_only=True)
+        assert header == ("sex", "age", "value", "standard_error", "low", "high")
+        assert sum(row[2] for row in rows) == 15_000
+        assert all(row[4] <= row[2] <= row[5] for row in rows)
+
+    @pytest.mark.parametrize(
+        ("changes", "problem", "words"),
+        [
+            ({}, "invalid-request", "one of workload, tables"),
+            ({"tables": TABLES, "workload": {"marginals": 1}}, "invalid-request", "one of workload, tables"),
+            ({"tables": TABLES, "method": "gaussian", "epsilon": 1}, "invalid-request", "tables go with"),
+            ({"workload": {"marginals": 1}, "method": "gaussian"}, "invalid-request", "epsilon"),
+            ({"tables": []}, "invalid-request", "tables"),
+            ({"tables": {"session": "0" * 32}}, "not-found", "no such session"),
+            ({"tables": [{"type": "mean", "of": "age"}]}, "plan-infeasible", "workload.queries.0"),
+            ({"tables": [WEIGHTED]}, "plan-infeasible", "counts of records"),
+        ],
+    )
+    def test_refused(self, service: Service, changes: JSON, problem: str, words: str) -> None:
+        """Would catch a publication of what it cannot hold, which fails later or is a 500, and words of no help."""
+        dataset = people(service)
+        asked = {"dataset": dataset, "method": "publication", "epsilon": 0, **changes}
+        assert words in refused(service.admin.post("/v1/releases", json=asked), problem)["detail"]
+
+    def test_nothing_is_known(self, service: Service) -> None:
+        """Would catch a release that fails when it is worked on, of which it is known before that it must."""
+        dataset = people(service, records_public=False)
+        asked = {"dataset": dataset, "method": "publication", "epsilon": 0, "tables": TABLES}
+        told = refused(service.admin.post("/v1/releases", json=asked), "plan-infeasible")
+        assert "nothing was measured" in told["detail"]
