@@ -37,7 +37,7 @@ from app.spaces.questions import Cells, Question, Sum
 from app.spaces.tensor import FloatArray, IntArray
 
 #: Rounds of moves at most; in each one attribute's values are looked at for so many records.
-_ROUNDS, _LOOKED_AT = 400, 1 << 14
+_ROUNDS, _LOOKED_AT = 600, 1 << 14
 #: The part of the moves that lessen the distance which is made at once, at first, and the least of it.
 _PART, _LEAST_PART = 0.5, 1e-3
 
@@ -105,11 +105,16 @@ def moved(
     off = [target.counted(place) - target.counts for place, target in zip(places, targets, strict=True)]
     named = {axis: [k for k, target in enumerate(targets) if axis in target.axes] for axis in range(len(sizes))}
     parts = dict.fromkeys((axis for axis in named if named[axis]), _PART)
+    moved_any = False
     for turn in range(_ROUNDS):
         progress(turn / _ROUNDS)
         going = [axis for axis in parts if parts[axis] >= _LEAST_PART]
         if not going:
-            break
+            # What has moved along one attribute since lets others move.
+            if not moved_any:
+                break
+            parts, moved_any = dict.fromkeys(parts, _PART), False
+            going = list(parts)
         axis = going[turn % len(going)]
         rows = rng.choice(len(codes), min(_LOOKED_AT, len(codes)), replace=False)
         gains = np.zeros((len(rows), sizes[axis]))
@@ -131,7 +136,7 @@ def moved(
             # Too many at once have gone to the same cells.
             parts[axis] /= 2
             continue
-        codes[rows, axis] = values
+        codes[rows, axis], moved_any = values, True
         for k, (to, after) in reached.items():
             places[k][rows], off[k] = to, after
     return codes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Callable
 from decimal import Decimal
 
 import numpy as np
@@ -18,6 +19,7 @@ from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.releases.synthetic_table import from_marginals, listed, rounded
 from app.spaces.partition import Marginal
+from app.spaces.questions import Cells
 from app.spaces.tensor import FloatArray, IntArray
 from tests.kit.patience import patience
 
@@ -104,6 +106,16 @@ def measured(rows: IntArray, sizes: tuple[int, ...], chosen: list[tuple[int, ...
     return LocalFits(residuals)
 
 
+def marginals(fits: LocalFits, sizes: tuple[int, ...]) -> Callable[[tuple[int, ...]], FloatArray]:
+    """The fitted counts of each marginal."""
+
+    def fitted(attributes: tuple[int, ...]) -> FloatArray:
+        question = Cells(Marginal.of(sizes, dict.fromkeys(attributes)))
+        return fits.best(question).values(question)
+
+    return fitted
+
+
 def chain(count: int, size: int, records: int) -> IntArray:
     """Records of attributes of which each is most often what the one before it is."""
     rng = np.random.default_rng(11)
@@ -120,14 +132,14 @@ def test_records_of_local_fits_have_their_pairs() -> None:
     sizes = (3,) * 6
     pairs = [(a, a + 1) for a in range(5)]
     fits = measured(rows, sizes, pairs, 2.0)
-    found = from_marginals(fits, sizes, 4000, np.random.default_rng(12))
+    found = from_marginals(marginals(fits, sizes), sizes, 4000, np.random.default_rng(12))
     assert found.shape == (4000, 6)
     for one, other in pairs:
         exact = np.bincount(rows[:, one] * 3 + rows[:, other], minlength=9)
         made = np.bincount(found[:, one] * 3 + found[:, other], minlength=9)
         # Independent records would be off by about 20; without a relation cells are off by hundreds.
         assert np.abs(made - exact).max() < 20
-    assert (from_marginals(fits, sizes, 50, np.random.default_rng(1), related=pairs) < 3).all()
+    assert (from_marginals(marginals(fits, sizes), sizes, 50, np.random.default_rng(1), related=pairs) < 3).all()
 
 
 @pytest.mark.slow
@@ -138,7 +150,7 @@ def test_fifty_attributes_take_seconds() -> None:
     pairs = [(a, a + 1) for a in range(49)]
     fits = measured(rows, sizes, pairs, 30.0)
     started = time.perf_counter()
-    found = from_marginals(fits, sizes, 50_000, np.random.default_rng(13), related=pairs)
+    found = from_marginals(marginals(fits, sizes), sizes, 50_000, np.random.default_rng(13), related=pairs)
     assert time.perf_counter() - started < patience(30)
     apart = [float(np.mean(found[:, a] == found[:, a + 1])) for a in range(49)]
     assert apart == pytest.approx([0.85] * 49, abs=0.02)

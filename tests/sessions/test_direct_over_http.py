@@ -141,7 +141,7 @@ class TestAllThatIsLeft:
         assert (Decimal(plan["reserved_pure"]), Decimal(session["spent_pure"])) == (1, 0)
         assert plan["noise_scale"] < analyst.post("/v1/plans", json=asked | {"epsilon": 0.999}).json()["noise_scale"]
         before = shown(service, name)
-        assert (before["regime"], before["impure"]) == ("renyi", False)  # nothing is left by either
+        assert (before["regime"], before["impure"]) == ("pure", False)  # the other sum is past its bound
         assert before["pure"] == sums(0, 1, 0)
         assert before["renyi"]["reserved_epsilon"] > 1
         for number, query in enumerate((FIRST, SECOND), start=1):

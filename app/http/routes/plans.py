@@ -31,7 +31,7 @@ def plan(
     asked: Annotated[dict[str, Any], Depends(JsonObject(SessionRequest | schemas.ComparisonRequest))],
     work: PlanTurn,
 ) -> Response:
-    if "workload" in asked:
+    if "workload" in asked or "tables" in asked:
         made = services.plans.ways
     elif "mechanisms" in asked:
         made = services.plans.compare
