@@ -69,7 +69,7 @@ def row(name: str, stream: str, epsilon: float, seeds: int) -> list[Any]:
         float(ratios.max()),
         float(held.mean()),
         float(seconds.mean()),
-        float(apart.max()),
+        round(float(apart.max()), 6),
     ]
 
 
