@@ -39,6 +39,7 @@ def test_private_numbers_are_counted_and_leave_less_to_share() -> None:
     assert memory.lacks(51)
 
 
+@pytest.mark.slow
 def test_who_needs_room_waits_until_others_gave() -> None:
     """Those that hold something are told, and nobody else. Would catch one who goes on before there is room, one who
     waits for himself, and one who waits for ever for somebody who does not give."""

@@ -104,6 +104,7 @@ VALUES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_a_line_says_there_is_a_verdict(tmp_path: Path, data: st.DataObject) -> None:

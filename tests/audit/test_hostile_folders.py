@@ -172,6 +172,7 @@ def commands(folder: Path, transcript: Path, other: Path, rng: random.Random) ->
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_every_folder_ends_in_a_documented_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seed: int

@@ -335,6 +335,7 @@ def long_log(questions: int, sessions: int = 1) -> Writer:
     return log
 
 
+@pytest.mark.slow
 def test_a_long_log_makes_no_longer_a_report() -> None:
     """Catches questions, movements, sessions or points that are kept without a bound, extremes that are thinned away,
     and a rest that is not told.
@@ -365,6 +366,7 @@ def test_a_long_log_makes_no_longer_a_report() -> None:
     assert total + Fraction(left) == Fraction(movements["by_kind"]["charge"]["amount"])
 
 
+@pytest.mark.slow
 def test_a_long_log_is_read_in_little_memory() -> None:
     """Catches a reader that keeps its lines: 6,000 of them have 3 MB."""
     log = long_log(6000)

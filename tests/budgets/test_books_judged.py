@@ -198,6 +198,7 @@ def renumbered(movements: list[Movement]) -> list[Movement]:
 KINDS = ("reserve", "purchase", "charge", "return", "forfeit")
 
 
+@pytest.mark.slow
 @given(histories, st.data())
 @settings(max_examples=500, deadline=None)
 def test_any_single_other_movement_is_refused_and_named(history: History, data: st.DataObject) -> None:

@@ -226,6 +226,7 @@ def test_a_cap_of_any_digits_is_shown(service: Service, epsilon: Any) -> None:
     assert of(service, dataset)[name]["epsilon"] == epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.unit
 @given(st.integers(1, 10**9), st.sampled_from([("1", "1e-6"), ("0.3", "1e-9"), ("8", "1e-3"), ("900", "0.9")]))
 def test_what_a_grant_keeps_alone(part: int, of: tuple[str, str]) -> None:

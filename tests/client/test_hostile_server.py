@@ -185,6 +185,7 @@ def test_a_byte_now_and_then_is_not_waited_for(server: Server, curator: Curator,
     assert time.monotonic() - began < patience(5)
 
 
+@pytest.mark.slow
 def test_a_download_goes_on_while_its_bytes_move(server: Server, curator: Curator, tmp_path: Path) -> None:
     """Would catch a limit on the whole time that large transcripts cannot keep."""
 

@@ -71,6 +71,7 @@ def test_laplace_scale_and_symmetry(scale: Fraction) -> None:
 Law = Callable[[Fraction, int], Integers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "law",
     [lambda scale, n: DiscreteLaplace(scale).take(n), lambda scale, n: audits.laplace(scale, n, default_rng(1))],
@@ -86,6 +87,7 @@ def test_laplace_frequencies(law: Law, scale: Fraction, number: int) -> None:
         assert abs(int((values == k).sum()) - number * p) < 6.5 * math.sqrt(number * p * (1 - p))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "law",
     [lambda scale, n: DiscreteGaussian(scale).take(n), lambda scale, n: audits.gaussian(scale, n, default_rng(1))],
