@@ -383,25 +383,29 @@ class PlanReply(PlanView):
 
     ``expected_standard_errors``, of sessions that answer from evidence, are those of counts under conditions on
     ``one_attribute`` and on ``two_attributes``, half the values of each, before anything is known of the data; of
-    graphs and matrices that of a ``cut``. Both are null of a session of epsilon 0, which buys nothing.
+    graphs and matrices that of a ``cut``. Both are null of a session of epsilon 0, which buys nothing. ``note`` says
+    that an analyst may not open what is planned where he has no grant and the data set takes one; else it is null.
     """
 
     expected_standard_errors: dict[str, float] | None
     independent_gaussian: GaussianView | None
     advice: str
+    note: str | None
 
 
 class ComparisonView(Reply):
     """Plans in the order of the mechanisms; ``best`` is the index of the best one, null where there is no plan.
 
     The best has the least ``certain_error``; plans without one come last. Among equals the lesser ``update_bound``
-    decides, then the lesser ``error_bound``, then the mechanism's words: never the order of the request.
+    decides, then the lesser ``error_bound``, then the mechanism's words: never the order of the request. ``note`` is as
+    of one plan.
     """
 
     plans: list[PlanOutcome]
     best: int | None
     independent_gaussian: GaussianView
     advice: str
+    note: str | None
 
 
 class SessionView(Reply):
@@ -569,11 +573,13 @@ class WorkloadPlans(Reply):
     ``problem`` why there is none. Methods foretell the time that the work takes, about (``expected_seconds``).
 
     ``numbers`` is how many numbers are asked for, ``best`` the method of a release that is expected to err least.
+    ``note`` is as of the plan of a session.
     """
 
     numbers: int | None
     best: str | None
     methods: list[dict[str, Any]]
+    note: str | None
 
 
 class ReleaseView(Reply):

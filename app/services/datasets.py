@@ -150,6 +150,18 @@ class Datasets:
             check_open(row)
         return row
 
+    def note(self, actor: Principal, name: str) -> str | None:
+        """What plans are told with to an analyst who could open none of them, for want of a grant; else None.
+
+        Raises:
+            NotFound: when there is no data set of that name.
+        """
+        try:
+            self.seen(actor, name)
+        except Forbidden:
+            return "you have no grant on this data set, so you cannot open what is planned here: ask an admin for one"
+        return None
+
     def ledger(self, actor: Principal, name: str, after: int, most: int) -> tuple[dict[str, Any], Page]:
         """Where the budget stands, and movements of it numbered beyond ``after``; exact amounts at the ledger's order.
 

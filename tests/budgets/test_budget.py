@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.kit.noise import Noise
@@ -200,14 +201,25 @@ class TestGrants:
         refused(analyst.post("/v1/sessions", json=more), "budget-exhausted")
 
     def test_access_by_grant(self, service: Service) -> None:
-        """With "granted" nobody opens a session without a grant, and a grant of 0 gives nothing; plans stay free.
-        Catches the declared access ignored.
+        """With "granted" nobody opens a session without a grant, and a grant of 0 gives nothing; plans stay free, and
+        say so to an analyst who has none. Catches the declared access ignored, and the note to who may open.
         """
         dataset = people(service, access="granted")
         analyst = service.principal("analyst", "granted-analyst")
         refused(analyst.post("/v1/sessions", json=session_words(dataset)), "forbidden")
-        assert analyst.post("/v1/plans", json=session_words(dataset)).status_code == 200
+        words = session_words(dataset)
+        several = {**{key: words[key] for key in words if key != "mechanism"}, "mechanisms": [words["mechanism"]]}
+        workload = {"dataset": dataset, "epsilon": 0.1, "workload": {"marginals": 1}}
+
+        def notes(caller: httpx.Client) -> list[str | None]:
+            replies = [caller.post("/v1/plans", json=body) for body in (words, several, workload)]
+            assert [reply.status_code for reply in replies] == [200, 200, 200]
+            return [reply.json()["note"] for reply in replies]
+
+        assert all(note is not None and "no grant" in note and "ask an admin" in note for note in notes(analyst))
+        assert notes(service.admin) == [None, None, None]
         service.admin.put(f"/v1/datasets/{dataset}/grants/granted-analyst", json={"epsilon": 0})
+        assert notes(analyst) == [None, None, None]
         problem = refused(analyst.post("/v1/sessions", json=session_words(dataset)), "budget-exhausted")
         assert problem["remaining"] == 0
         service.admin.put(f"/v1/datasets/{dataset}/grants/granted-analyst", json={"epsilon": 1.0})

@@ -37,4 +37,5 @@ def plan(
         made = services.plans.compare
     else:
         made = services.plans.plan
-    return JsonReply(made(asked, work.check))
+    reply = made(asked, work.check)
+    return JsonReply({**reply, "note": services.datasets.note(actor, asked["dataset"])})
