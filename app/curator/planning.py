@@ -29,7 +29,7 @@ def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequ
     if request.mechanism.construction != "auto":
         return request, None
     if dataset.space.kind == "table":
-        why = "everything that is measured of a table answers its questions together: no other mechanism errs less"
+        why = "everything that is measured of a table answers its questions together, and those of later sessions"
         return request.with_mechanism("evidence"), why
     if dataset.space.kind in GRAPHS and max(dataset.space.shape) <= MOST_NODES:
         what = "bipartite graph" if dataset.space.kind == "bipartite" else dataset.space.kind

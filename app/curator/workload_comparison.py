@@ -142,6 +142,9 @@ def chosen_method(dataset: PublicDataset, request: SessionRequest) -> tuple[Sess
     if best is not None and best.expected is not None:
         most = "" if best.basis == "exact" else f"{best.basis} "
         why += f": {most}{best.expected.rms:.4g} in the root mean square"
+        if best.name in NEARER:
+            # What another method is expected to err may be less than that.
+            why += f", and on the surveys that were tried at most {NEARER[best.name]:g} of it"
     return _with_method(request, name), why
 
 
