@@ -440,7 +440,9 @@ class _Answered(Reply):
     ``error_bound`` holds with probability 1 - beta for all answers of the session together; it is null where nothing is
     promised of all of them. Intervals hold one by one, with probability ``confidence`` each: of kind ``unbiased`` by
     construction for a question that was not chosen by the noise it is answered from, of kind ``model`` as far as the
-    data are as the fit takes them to be. ``charged_epsilon`` is what the answer cost, 0 for most.
+    data are as the fit takes them to be. ``charged_epsilon`` is what the answer cost, 0 for most. ``note`` is there
+    where the declaration clamps the numbers that a statistic is of, or caps the records of a person: the interval is
+    that of what was kept.
     """
 
     sequence: int
@@ -454,6 +456,7 @@ class _Answered(Reply):
     updates_left: int | None
     queries_left: int | None
     entry_hash: str
+    note: str | None = None
     dummy: bool | None = None
     unverified: bool | None = None
     unverified_left: int | None = None

@@ -514,3 +514,39 @@ def test_over_postgresql(postgres_url: str, tmp_path: Path) -> None:
         assert answer["unbiased"]["value"] == pytest.approx(mean("price", FEMALE), rel=1e-9)
         assert ask(service.admin, id, words)["source"] == "cached"
         replays(service.admin, id, tmp_path / "t.ndjson")
+
+
+def test_answers_tell_what_their_interval_does_not_speak_of(service: Service) -> None:
+    """Of numbers that the declaration clamps and of persons whose records it caps: in every answer about these numbers,
+    alone and by groups, new and told again, whether or not anything was cut off; and in no other. Catches a note that
+    follows the data, one that names the wrong attribute or bounds, and one where nothing may have been cut off."""
+    spec = {
+        "kind": "table",
+        "records_public": True,
+        "budget": {"epsilon": 1.0, "delta": 1e-9},
+        "attributes": [
+            {"name": "sex", "values": ["f", "m"]},
+            {"name": "debt", "lower": -2500, "upper": 2000000, "grid": 100, "bins": 5, "outside": "clamp"},
+            {"name": "age", "lower": 0, "upper": 100, "grid": 1, "bins": 5},
+        ],
+    }
+    within, beyond = (f"who,sex,debt,age\n1,f,{debt},30\n2,m,-2500,40\n".encode() for debt in (100, 99000000))
+    clamped = "values of debt beyond -2,500 and 2,000,000 count as these"
+    capped = "of each person at most 3 records count"
+    rest = ": the interval does not speak of what that cuts off"
+    capping = {"unit": {"column": "who", "max_records": 3}}
+    for data, unit, debt, age in (
+        (within, {}, clamped + rest, None),
+        (beyond, {}, clamped + rest, None),
+        (beyond, capping, f"{clamped}, and {capped}{rest}", capped + rest),
+    ):
+        name = unique("debts")
+        reply = register(service.admin, {**spec, "name": name, **unit}, data, "debts.csv")
+        assert reply.status_code == 201, reply.text
+        id = opened(service.admin, name)["id"]
+        for kind in ({"type": "mean"}, {"type": "sum"}, {"type": "quantile", "q": 0.5}):
+            for grouped in ({}, {"group_by": ["sex"]}, {}):
+                assert ask(service.admin, id, {**kind, "of": "debt", **grouped})["note"] == debt
+                assert ask(service.admin, id, {**kind, "of": "age", **grouped}).get("note") == age
+        assert "note" not in ask(service.admin, id, {"type": "predicate", "where": {"debt": {"ge": 2000000}}})
+        assert "note" not in ask(service.admin, id, {"type": "share", "of": {"debt": {"ge": 2000000}}})

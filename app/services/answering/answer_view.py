@@ -9,9 +9,11 @@ import numpy as np
 
 from app.curator.mechanisms.protocol import Answer
 from app.curator.session import Session
+from app.declarations.spec import Spec, TableSpec
 from app.estimation.intervals import Estimates
 from app.privacy.ledger import Amounts
 from app.services import spending
+from app.spaces.queries.statistic import StatisticOfNumbers
 from app.spaces.query import Query
 
 
@@ -51,11 +53,30 @@ def answer_view(
         "queries_left": session.queries_left if limited else None,
         "entry_hash": entry_hash,
     }
+    note = _note(session.opening.dataset.spec, query)
+    if note is not None:
+        view["note"] = note
     if session.opening.request.dummy:
         view["dummy"] = True
     if answer.unverified:
         view |= {"unverified": True, "unverified_left": session.unverified_left}
     return view
+
+
+def _note(spec: Spec, query: Query) -> str | None:
+    """What a statistic of numbers does not tell of the file by the declaration: values that may have been moved to a
+    bound, and records of persons beyond those that are kept. None where it tells all.
+    """
+    if not isinstance(query, StatisticOfNumbers) or not isinstance(spec, TableSpec):
+        return None
+    attribute, told = spec.attributes[query.axis], []
+    if attribute.outside == "clamp":
+        told.append(
+            f"values of {attribute.name} beyond {attribute.lower:,.15g} and {attribute.upper:,.15g} count as these"
+        )
+    if spec.unit is not None:
+        told.append(f"of each person at most {spec.unit.max_records:,} records count")
+    return f"{', and '.join(told)}: the interval does not speak of what that cuts off" if told else None
 
 
 def _values(query: Query, values: list[float | None], accuracy: Estimates | None) -> dict[str, Any]:
