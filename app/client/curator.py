@@ -42,7 +42,7 @@ from app.client.models import (
     SessionState,
     need,
 )
-from app.client.queries import Dense, Groups, QueryLike, asks_table, blocks, degrees, marginal, statistic
+from app.client.queries import Bins, Dense, Groups, QueryLike, asks_table, blocks, degrees, marginal, statistic
 from app.client.releases import Release, ReleaseState, WorkloadPlan, arrow_table
 from app.client.seen import SeenEntries, SeenLog
 from app.client.transport import MOST_DATA, MOST_TRANSCRIPT, SMALL, Call, Transport
@@ -676,7 +676,7 @@ class Session:
         self,
         attributes: str | Iterable[str] | Mapping[str, Any],
         *,
-        bins: Mapping[str, Iterable[float]] | None = None,
+        bins: Bins | None = None,
         where: Mapping[str, Any] | None = None,
         within: float | None = None,
         confidence: float | None = None,
@@ -691,7 +691,7 @@ class Session:
             attributes: their names, in the order of the table's axes; or the whole question as
                 :func:`~app.client.queries.marginal`, :func:`~app.client.queries.statistic` or another function of a
                 question whose answer is a table makes it, without bins and conditions here.
-            bins: for some of them the edges of coarser bins.
+            bins: for some of them the edges of coarser bins, or groups of values that are counted as one, by name.
             where: conditions, as for :func:`~app.client.queries.where`.
             within: as for :meth:`ask`, of every cell.
             confidence: as for :meth:`ask`.
@@ -759,7 +759,7 @@ class Session:
         *,
         where: Mapping[str, Any] | None = None,
         group_by: str | Iterable[str],
-        bins: Mapping[str, Iterable[float]] | None = None,
+        bins: Bins | None = None,
         **wanted: Unpack[Wanted],
     ) -> Marginal: ...
 
@@ -769,7 +769,7 @@ class Session:
         *,
         where: Mapping[str, Any] | None = None,
         group_by: str | Iterable[str] | None = None,
-        bins: Mapping[str, Iterable[float]] | None = None,
+        bins: Bins | None = None,
         **wanted: Unpack[Wanted],
     ) -> Answer | Marginal:
         """The sum of an attribute that is declared with a grid: one number, or a table by groups.
@@ -778,7 +778,7 @@ class Session:
             of: the attribute.
             where: conditions, as for :func:`~app.client.queries.where`.
             group_by: attributes; there is a sum for each combination of their values.
-            bins: for some of these the edges of coarser bins.
+            bins: for some of these the edges of coarser bins, or groups of values, as for :meth:`marginal`.
             wanted: ``within``, ``confidence``, ``adaptive`` and ``key``, as for :meth:`ask`.
         """
         return self._statistic("sum", of, None, where, group_by, bins, wanted)
@@ -800,7 +800,7 @@ class Session:
         *,
         where: Mapping[str, Any] | None = None,
         group_by: str | Iterable[str],
-        bins: Mapping[str, Iterable[float]] | None = None,
+        bins: Bins | None = None,
         **wanted: Unpack[Wanted],
     ) -> Marginal: ...
 
@@ -810,7 +810,7 @@ class Session:
         *,
         where: Mapping[str, Any] | None = None,
         group_by: str | Iterable[str] | None = None,
-        bins: Mapping[str, Iterable[float]] | None = None,
+        bins: Bins | None = None,
         **wanted: Unpack[Wanted],
     ) -> Answer | Marginal:
         """The mean of an attribute that is declared with a grid, as for :meth:`sum`::
@@ -836,7 +836,7 @@ class Session:
         *,
         where: Mapping[str, Any] | None = None,
         group_by: str | Iterable[str],
-        bins: Mapping[str, Iterable[float]] | None = None,
+        bins: Bins | None = None,
         **wanted: Unpack[Wanted],
     ) -> Marginal: ...
 
@@ -846,7 +846,7 @@ class Session:
         *,
         where: Mapping[str, Any] | None = None,
         group_by: str | Iterable[str] | None = None,
-        bins: Mapping[str, Iterable[float]] | None = None,
+        bins: Bins | None = None,
         **wanted: Unpack[Wanted],
     ) -> Answer | Marginal:
         """The variance of an attribute that is declared with a grid, as for :meth:`sum`."""
@@ -871,7 +871,7 @@ class Session:
         q: float | Sequence[float],
         where: Mapping[str, Any] | None = None,
         group_by: str | Iterable[str] | None = None,
-        bins: Mapping[str, Iterable[float]] | None = None,
+        bins: Bins | None = None,
         **wanted: Unpack[Wanted],
     ) -> Answer | Marginal: ...
 
@@ -882,7 +882,7 @@ class Session:
         q: float | Sequence[float],
         where: Mapping[str, Any] | None = None,
         group_by: str | Iterable[str] | None = None,
-        bins: Mapping[str, Iterable[float]] | None = None,
+        bins: Bins | None = None,
         **wanted: Unpack[Wanted],
     ) -> Answer | Marginal:
         """Quantiles of an attribute that is declared with a grid, as for :meth:`sum`.
@@ -904,7 +904,7 @@ class Session:
         q: float | Sequence[float] | None,
         where: Mapping[str, Any] | None,
         group_by: str | Iterable[str] | None,
-        bins: Mapping[str, Iterable[float]] | None,
+        bins: Bins | None,
         wanted: Wanted,
     ) -> Answer | Marginal:
         return self.answer(statistic(kind, of, q=q, where=where, group_by=group_by or (), bins=bins), **wanted)

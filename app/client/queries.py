@@ -18,6 +18,8 @@ Query = dict[str, Any]
 Nodes = Literal["all"] | Iterable[int | str]
 #: Groups of nodes: the nodes of each by its name, or for each node the name of its group, None where it has none.
 Groups = Mapping[str, Nodes] | Iterable[Any]
+#: By attribute the edges of coarser bins, or the values of each group by its name.
+Bins = Mapping[str, Iterable[float] | Mapping[str, Iterable[Any]]]
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,16 @@ def predicate(given: Mapping[str, Any] | None = None, /, **conditions: Any) -> Q
 def marginal(
     attributes: str | Iterable[str],
     *,
-    bins: Mapping[str, Iterable[float]] | None = None,
+    bins: Bins | None = None,
     where: Mapping[str, Any] | None = None,
 ) -> Query:
     """How many records have each combination of values of some attributes: a table of counts, one question.
 
     Args:
         attributes: their names; the table's axes are in their order.
-        bins: for some of them the edges of coarser bins, among the declared ones (of codes, integers).
+        bins: for some of them the edges of coarser bins, among the declared ones (of codes, integers), or groups of
+            values that are counted as one, by name: ``{"work": {"employed": ["full", "part"], "not": ["none"]}}``.
+            What is in no bin and no group is not counted.
         where: conditions on these and other attributes, as for :func:`where`.
     """
     return {"type": "marginal", "attributes": _names(attributes)} | _narrowed(where, bins)
@@ -123,11 +127,18 @@ def _names(attributes: str | Iterable[str]) -> list[str]:
     return [attributes] if isinstance(attributes, str) else list(attributes)
 
 
-def _narrowed(where: Mapping[str, Any] | None, bins: Mapping[str, Iterable[float]] | None) -> Query:
+def _narrowed(where: Mapping[str, Any] | None, bins: Bins | None) -> Query:
     """The bins and conditions of a question, where it has any."""
     said: Query = {}
     if bins:
-        said["bins"] = {name: _plain(list(edges)) for name, edges in bins.items()}
+        said["bins"] = {
+            name: _plain(
+                {label: list(values) for label, values in merged.items()}
+                if isinstance(merged, Mapping)
+                else list(merged)
+            )
+            for name, merged in bins.items()
+        }
     if where:
         said["where"] = _spelled(where)
     return said
@@ -140,7 +151,7 @@ def statistic(
     q: float | Iterable[float] | None = None,
     where: Mapping[str, Any] | None = None,
     group_by: str | Iterable[str] = (),
-    bins: Mapping[str, Iterable[float]] | None = None,
+    bins: Bins | None = None,
 ) -> Query:
     """A statistic of an attribute that is declared with a grid, over records that have a value of it.
 
@@ -150,7 +161,7 @@ def statistic(
         q: of quantiles the part of the records that lies below, or several, ascending; with others None.
         where: conditions, as for :func:`where`.
         group_by: attributes; there is a statistic for each combination of their values.
-        bins: for some of these the edges of coarser bins, as for :func:`marginal`.
+        bins: for some of these the edges of coarser bins or groups of values, as for :func:`marginal`.
     """
     query: Query = {"type": kind, "of": of}
     if q is not None:

@@ -12,7 +12,7 @@ import difflib
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -71,6 +71,26 @@ class Values(ABC):
         if any(b <= a for a, b in pairwise(places)):
             raise self._refusal("the edges of bins must ascend, with a value in each bin")
         return np.array(places, dtype=np.int64)
+
+    def merged(self, groups: Mapping[str, Sequence[Any]]) -> dict[str, IntArray]:
+        """The places of the values that are counted as one, by the name of each such group, in the order of the least.
+
+        Raises:
+            InvalidQuery: when a value is none of this attribute, or in two groups.
+        """
+        found: dict[str, IntArray] = {}
+        owner: dict[int, str] = {}
+        for name, values in groups.items():
+            found[name] = self._listed(values)
+            for place in found[name].tolist():
+                if owner.setdefault(place, name) != name:
+                    (label,) = self.labels([np.array([place])])
+                    value = "null" if label is None else repr(label)
+                    raise self._refusal(
+                        f"bins: {value} is in {_quoted(owner[place])} and in {_quoted(name)}: name each value "
+                        "in one group alone"
+                    )
+        return dict(sorted(found.items(), key=lambda group: int(group[1][0])))
 
     def cells(self) -> IntArray | None:
         """How values are counted where nothing else is asked: the cell of each place; None where each is a cell."""
@@ -181,7 +201,7 @@ class _Categories(Values):
         raise self._refusal(f"{word} numeric values, dates or codes; use in")
 
     def _edge_place(self, edge: Any, *, last: bool) -> int:
-        raise self._refusal("bins need numeric values, dates or codes")
+        raise self._refusal("bins need numeric values, dates or codes: name groups of values, as an object")
 
     def _called(self, members: IntArray) -> Label:
         if len(members) == 1:
@@ -318,6 +338,11 @@ class _Bins(_Ordered):
             units = all(b - a == 1 for a, b in pairwise(attribute.edges))
         # A bin one integer wide is that integer; the last bin is closed and so is two integers wide.
         self._whole = units and self._low.denominator == 1
+
+    def merged(self, groups: Mapping[str, Sequence[Any]]) -> dict[str, IntArray]:
+        if not self._whole:
+            raise self._refusal("groups of single values would cut bins: give the edges of coarser bins, as a list")
+        return super().merged(groups)
 
     def _single(self, value: Any) -> int | None:
         """The bin that is this one number, if one is."""

@@ -169,3 +169,17 @@ def test_a_batch_has_only_so_much_room(analyst: httpx.Client, session: JSON, mon
     ]
     assert (answers[4]["status"], answers[4]["limit"]) == (413, 1000)
     assert analyst.get(path).json()["sequence"] == 2
+
+
+def test_values_that_are_merged_by_name(analyst: httpx.Client, session: JSON) -> None:
+    """One charge for the merged table, its groups' names as labels, and a refusal of groups that overlap. Catches what
+    is in no group counted after all, and a price of the cells before they are merged.
+    """
+    merged = {"type": "marginal", "attributes": ["value", "sex"], "bins": {"value": {"odd": [1], "rest": [2]}}}
+    answer = ask(analyst, session["id"], merged)
+    assert answer["axes"][0] == {"attribute": "value", "labels": ["odd", "rest"]}
+    assert answer["values"] == COUNTS.sum(axis=1)[:, 1:].T.reshape(-1).tolist()
+    assert answer["charged_epsilon"] == pytest.approx(0.5 / 4, rel=1e-9)
+    overlapping = {**merged, "bins": {"value": {"odd": [1, 2], "rest": [2]}}}
+    reply = analyst.post(f"/v1/sessions/{session['id']}/queries", json=overlapping)
+    assert refused(reply, "invalid-query")["detail"].startswith("value: bins: 2 is in 'odd' and in 'rest'")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, StrictStr
@@ -24,7 +24,7 @@ from app.spaces.queries import conditions
 from app.spaces.queries.forms import Along, Combinations, Form, Whole
 from app.spaces.queries.linear import axis_canonical, ranges_of
 from app.spaces.queries.predicate import values_looked_at, within
-from app.spaces.queries.request import Request, Value, Where
+from app.spaces.queries.request import Bins, Request, Where
 from app.spaces.query import Query
 from app.spaces.questions import Cells, Groups, Question, check_told
 from app.spaces.space import Space
@@ -48,13 +48,14 @@ class MarginalQuery(Request):
     """How many records have each combination of values of some attributes, among those that satisfy every condition.
 
     ``bins`` merges the values of an attribute: its edges are declared bin edges (of codes the integers from 0 to the
-    size), each bin reaches up to the next edge, and what lies outside of the first and the last is not counted.
+    size), each bin reaches up to the next edge, and what lies outside of the first and the last is not counted. Or it
+    names groups of values, which are counted as one; what is in no group is not counted.
     """
 
     type: Literal["marginal"]
     tabled = True
     attributes: list[StrictStr] = Field(min_length=1, max_length=60)
-    bins: dict[str, Annotated[list[Value], Field(fail_fast=True, min_length=2)]] = Field(default_factory=dict)
+    bins: Bins = Field(default_factory=dict)
     where: Where = Field(default_factory=Where)
 
     @_model_validator(mode="after")
@@ -109,11 +110,19 @@ class _MarginalForm(Form):
 
 @dataclass(frozen=True, eq=False)
 class AskedAxis:
-    """An attribute of a marginal as it was asked for: the cells of the answer, and what they are called."""
+    """An attribute of a marginal as it was asked for: the cells of the answer, and what they are called.
+
+    Attributes:
+        axis: the attribute's.
+        values: of it.
+        cells: of the answer.
+        called: the names of the cells where values were merged by name; None where they are called by their values.
+    """
 
     axis: int
     values: Values
     cells: Partition
+    called: tuple[str, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -123,7 +132,7 @@ class AskedAxis:
     @lazy
     def labels(self) -> tuple[Label, ...]:
         """The labels of the cells."""
-        return self.values.labels(self.cells.listed())
+        return self.values.labels(self.cells.listed()) if self.called is None else self.called
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,12 +282,19 @@ def marginal(space: TableSpace, asked: MarginalQuery, there: Mapping[int, Member
     """
     axes = [space.named(name)[0] for name in asked.attributes]
     check_values(space.shape, axes)
-    edges = {axis: values.bins(asked.bins[name]) for name in asked.bins for axis, values in [space.named(name)]}
+    edges: dict[int, IntArray] = {}
+    groups: dict[int, dict[str, IntArray]] = {}
+    for name, bins in asked.bins.items():
+        axis, values = space.named(name)
+        if isinstance(bins, list):
+            edges[axis] = values.bins(bins)
+        else:
+            groups[axis] = values.merged(bins)
     selected = conditions.selected(asked.where, space.named)
     if selected is not None:
-        return _compiled(space.values, axes, edges, within(selected, there))
+        return _compiled(space.values, axes, edges, groups, within(selected, there))
     among = conditions.combinations(asked.where, space.named)
-    return _compiled(space.values, axes, edges, there, among)
+    return _compiled(space.values, axes, edges, groups, there, among)
 
 
 def check_values(universe: Sequence[int], axes: Collection[int]) -> None:
@@ -299,6 +315,7 @@ def _compiled(
     values: Sequence[Values],
     axes: Sequence[int],
     edges: Mapping[int, IntArray],
+    groups: Mapping[int, Mapping[str, IntArray]],
     selected: Mapping[int, Members],
     among: Among | None = None,
 ) -> CompiledMarginal:
@@ -309,6 +326,8 @@ def _compiled(
         axes: the attributes asked, in their order.
         edges: of some of them the places where bins begin, and the one behind the last; others are counted in their
             declared bins, if there are such.
+        groups: of some other ones the places that are counted as one, by name, in the order of the least; no others
+            of theirs are counted.
         selected: for each attribute that is conditioned on by itself, the values that satisfy the condition.
         among: attributes that are conditioned on together, and which combinations of their values satisfy the
             condition.
@@ -317,13 +336,15 @@ def _compiled(
         InvalidQuery: when less than two cells are left, or too many.
     """
     lengths = [v.attribute.length for v in values]
-    declared = {axis: values[axis].cells() for axis in axes if axis not in edges}
+    declared = {axis: values[axis].cells() for axis in axes if axis not in edges and axis not in groups}
     bins = {axis: int(labels.max()) + 1 for axis, labels in declared.items() if labels is not None}
     bins |= {axis: len(places) - 1 for axis, places in edges.items()}
+    bins |= {axis: len(named) for axis, named in groups.items()}
     members = {axis: count_of(places) for axis, places in selected.items()}
     # Before anything is made of all values.
     _check_numbers(math.prod(min(bins.get(a, lengths[a]), members.get(a, lengths[a])) for a in axes))
     labels = declared | {axis: _binned(lengths[axis], places) for axis, places in edges.items()}
+    labels |= {axis: _merged(lengths[axis], named) for axis, named in groups.items()}
     if among is not None:
         counted = {axis: kept >= 0 for axis, kept in labels.items() if kept is not None}
         for axis in selected.keys() & set(among[0]):
@@ -335,7 +356,11 @@ def _compiled(
     cells = {axis: _cells(lengths[axis], labels[axis], selected.get(axis)) for axis in axes}
     if any(found is None for found in cells.values()) or not all(map(count_of, selected.values())):
         raise InvalidQuery("where selects none of the records that could be counted")
-    asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items() if found is not None]
+    asked = [
+        AskedAxis(axis, values[axis], found, _called(found, labels[axis], groups.get(axis)))
+        for axis, found in cells.items()
+        if found is not None
+    ]
     where = {axis: members for axis, members in selected.items() if axis not in cells}
     where |= {a.axis: a.cells.kept for a in asked if a.cells.cells == 1}
     return _canonical(lengths, {a.axis: a.cells for a in asked if a.cells.cells > 1}, where, asked, among)
@@ -380,6 +405,22 @@ def _binned(length: int, edges: IntArray) -> IntArray:
     labels = np.searchsorted(edges, np.arange(length), side="right") - 1
     labels[edges[-1] :] = -1
     return labels
+
+
+def _merged(length: int, groups: Mapping[str, IntArray]) -> IntArray:
+    """The group of each place, -1 of those that are in none."""
+    labels = np.full(length, -1, dtype=np.int64)
+    for label, places in enumerate(groups.values()):
+        labels[places] = label
+    return labels
+
+
+def _called(cells: Partition, labels: IntArray | None, groups: Mapping[str, IntArray] | None) -> tuple[str, ...] | None:
+    """The names of cells that are what conditions leave of groups."""
+    if groups is None or labels is None:
+        return None
+    names = list(groups)
+    return tuple(names[label] for label in labels[cells.members].tolist())
 
 
 def _cells(length: int, labels: IntArray | None, selected: Members | None) -> Partition | None:

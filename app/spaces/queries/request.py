@@ -14,10 +14,12 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     StrictBool,
     StrictInt,
     StrictStr,
+    Tag,
     ValidationError,
 )
 from pydantic import field_validator as _field_validator
@@ -38,6 +40,22 @@ Nodes = Annotated[list[Node], Field(fail_fast=True)]
 Weights = Annotated[list[Weight], Field(fail_fast=True)]
 #: Groups of nodes by what they are called.
 Groups = Annotated[dict[StrictStr, Literal["all"] | Nodes], Field(min_length=1)]
+#: Values of an attribute by what they are called together. A name stands in every row of an answer, and so is short.
+Merged = Annotated[
+    dict[
+        Annotated[StrictStr, Field(min_length=1, max_length=128)],
+        Annotated[list[Value | None], Field(fail_fast=True, min_length=1)],
+    ],
+    Field(min_length=1),
+]
+#: By attribute the edges of coarser bins, or the values that are counted as one.
+Bins = dict[
+    str,
+    Annotated[
+        Annotated[list[Value], Field(fail_fast=True, min_length=2), Tag("edges")] | Annotated[Merged, Tag("groups")],
+        Discriminator(lambda given: "groups" if isinstance(given, dict) else "edges"),
+    ],
+]
 
 
 class QueryModel(BaseModel):

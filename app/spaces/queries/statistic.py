@@ -28,7 +28,7 @@ from app.spaces.queries.forms import Form, Whole
 from app.spaces.queries.linear import CompiledDense, CompiledLocal, CompiledProduct, CompiledZero
 from app.spaces.queries.marginal import CompiledMarginal, MarginalQuery, SingleCell, marginal
 from app.spaces.queries.predicate import predicate, values_looked_at
-from app.spaces.queries.request import Request, Value, Weight, Where, does_not_fit
+from app.spaces.queries.request import Bins, Request, Weight, Where, does_not_fit
 from app.spaces.query import Query
 from app.spaces.questions import Groups, Local, Question
 from app.spaces.space import Space
@@ -49,7 +49,7 @@ class GroupedQuery(Request):
     of: Any
     where: Where = Field(default_factory=Where)
     group_by: list[StrictStr] = Field(default_factory=list, max_length=60)
-    bins: dict[str, Annotated[list[Value], Field(fail_fast=True, min_length=2)]] = Field(default_factory=dict)
+    bins: Bins = Field(default_factory=dict)
 
     @_model_validator(mode="after")
     def _grouped_once(self) -> Self:
