@@ -19,7 +19,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -48,7 +48,17 @@ def blocks(text: str) -> list[tuple[str, str, str]]:
     return [(found[1], found[2], found[3] or "") for found in _TYPED.finditer(text)]
 
 
-def typed(language: str, parts: Sequence[str], server: Server, folder: Path) -> list[str]:
+def shims(folder: Path) -> None:
+    """Make the commands `curator` and `python` of this interpreter in a folder that is to stand in ``PATH``."""
+    for name, module in (("curator", "-m app.cli "), ("python", "")):
+        shim = folder / name
+        shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module}"$@"\n')
+        shim.chmod(0o755)
+
+
+def typed(
+    language: str, parts: Sequence[str], server: Server, folder: Path, make_commands: Callable[[Path], None] = shims
+) -> list[str]:
     """What each of some blocks prints, on standard output and standard error.
 
     Args:
@@ -56,6 +66,7 @@ def typed(language: str, parts: Sequence[str], server: Server, folder: Path) -> 
         parts: what is typed.
         server: that answers.
         folder: to work in.
+        make_commands: makes `curator` and `python` in a folder.
 
     Raises:
         TourFailed: when one fails.
@@ -63,10 +74,7 @@ def typed(language: str, parts: Sequence[str], server: Server, folder: Path) -> 
     mark = secrets.token_hex(16)
     commands = folder / "bin"
     commands.mkdir()
-    for name, module in (("curator", "-m app.cli "), ("python", "")):
-        shim = commands / name
-        shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module}"$@"\n')
-        shim.chmod(0o755)
+    make_commands(commands)
     work = folder / "work"
     work.mkdir()
     (work / "couples.csv").write_bytes(survey())
@@ -103,8 +111,12 @@ def _clean(printed: str) -> str:
     return f"{lines}\n" if lines else ""
 
 
-def taken(text: str) -> str:
+def taken(text: str, make_commands: Callable[[Path], None] = shims) -> str:
     """The tour with what its commands print now.
+
+    Args:
+        text: of the tour.
+        make_commands: see :func:`typed`.
 
     Raises:
         TourFailed: when one fails.
@@ -114,7 +126,7 @@ def taken(text: str) -> str:
         with tempfile.TemporaryDirectory(prefix="curator-tour-") as folder:
             (served := Path(folder) / "served").mkdir()
             with running_server(served) as server:
-                printed += typed(language, [part[1] for part in parts], server, Path(folder))
+                printed += typed(language, [part[1] for part in parts], server, Path(folder), make_commands)
     told: Iterator[str] = map(_clean, printed)
 
     def fill(found: re.Match[str]) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from app.client import Curator
 from app.demo.server import Server, running_server
-from tests.kit.servers import run
+from tests.kit.servers import launching, run
 
 pytestmark = pytest.mark.integration
 
@@ -122,6 +122,15 @@ class TestHelp:
         assert done.returncode == 0
         assert "Usage:" in done.stdout
 
+    def test_it_is_installed(self) -> None:
+        """The script itself, in a process from scratch. Catches a name of it that leads nowhere, and what all other
+        tests would have from the process that they are forked from."""
+        installed = [str(Path(sys.executable).with_name("curator")), "dataset", "list"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
+        done = subprocess.run(installed, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert "CURATOR_API_KEY" in done.stderr
+
     def test_nothing_heavy_is_loaded_for_it(self) -> None:
         """A command line that takes a second to print its help loads what it does not need."""
         loaded = subprocess.run(
@@ -195,7 +204,8 @@ class TestRefusals:
 
     def test_a_second_server_on_the_same_data(self, tmp_path: Path) -> None:
         """Two processes on one embedded database would each think they hold the sessions' locks."""
-        with running_server(tmp_path):
+        with launching(tmp_path / "data", None) as launcher:
+            launcher.start().wait_until_ready()
             environment = {**os.environ, "CURATOR_DATA_DIR": str(tmp_path / "data")}
             done = run(["serve", "--port", "0"], environment)
         assert done.returncode == 1

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.harness import free_port
+from tests.kit.servers import shims
 
 pytestmark = pytest.mark.integration
 
@@ -38,10 +37,7 @@ def test_the_first_session_runs_as_it_stands(tmp_path: Path) -> None:
     commands, folder = tmp_path / "bin", tmp_path / "empty"
     commands.mkdir()
     folder.mkdir()
-    for name, module in (("curator", "-m app.cli"), ("python", "")):
-        shim = commands / name
-        shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module} "$@"\n')
-        shim.chmod(0o755)
+    shims(commands)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
     environment |= {
         "PATH": f"{commands}:{environment['PATH']}",

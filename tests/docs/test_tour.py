@@ -10,6 +10,7 @@ import pytest
 
 from app.demo.server import Server
 from benchmarks.tour import TOUR, TourFailed, blocks, survey, taken, typed
+from tests.kit.servers import shims
 
 pytestmark = pytest.mark.integration
 
@@ -43,7 +44,7 @@ def test_every_command_runs_and_prints_what_stands_there() -> None:
     """Would catch a command that fails, an answer of another form than the one shown, and a transcript that does not
     replay."""
     text = TOUR.read_text()
-    now = taken(text)
+    now = taken(text, shims)
     assert [block[:2] for block in blocks(now)] == [block[:2] for block in blocks(text)]
     for (_, command, shown), (_, _, printed) in zip(blocks(text), blocks(now), strict=True):
         assert shape(printed) == shape(shown), command

@@ -9,12 +9,15 @@ killed, each with its group.
   ``clock`` and ``resumed`` are what :mod:`tests.kit.steps` puts into the child.
 - ``arguments``: the command line itself, its standard input the file ``input``, its errors in the file ``errors``. The
   file ``ended`` gets its exit code when all has been written.
+- ``listen``: nothing is started, and what `shim.py` sends to this socket is an order from then on: a command of a
+  shell, with its own folder and descriptors, whose exit code goes back to it. ``program`` is `curator` or `python`.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import marshal
 import os
 import runpy
 import select
@@ -40,6 +43,9 @@ import app.client  # noqa: F401
 from app.bootstrap import maintenance, preconditions, reader_process, release_worker, serving
 from tests.kit import steps
 
+#: Of a command that a shell sends, its environment included.
+MOST_BYTES = 1 << 18
+
 
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the system
@@ -48,33 +54,79 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # collections in a child would write to what it shares with this process, and copy it thereby
     started: dict[int, int] = {}  # a descriptor of each process, which its number does not outlive, with that number
-    for line in sys.stdin:
-        order = json.loads(line)
-        for ended in select.select([*started], [], [], 0)[0]:
+    listening: list[socket.socket] = []
+    # There is one order of standard input until it is answered: none waits in a buffer, where it would not be seen.
+    while True:
+        ready = select.select([sys.stdin, *listening, *started], [], [])[0]
+        for ended in started.keys() & set(ready):
             del started[ended]
             os.close(ended)
-        if child := os.fork():
-            with suppress(ProcessLookupError):
-                started[os.pidfd_open(child)] = child
-            continue
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.setsid()
-        # Told when it has a group of its own, by which it is killed: there would be none yet to kill.
-        print(os.getpid(), flush=True)  # noqa: T201
-        redirect(0, order.get("input", os.devnull), os.O_RDONLY)
-        redirect(1, order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        redirect(2, order.get("errors", order["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        if order.get("workers", 1) == 1 and not order.keys() & {"arguments", "migrate"}:
-            fork_nursery(reader_process)
-            fork_nursery(release_worker)
-        os.environ.clear()
-        os.environ.update(order["environment"])
-        os._exit(command(order) if "arguments" in order else serve(order))
+        if sys.stdin in ready:
+            if not (line := sys.stdin.readline()):
+                break
+            order = json.loads(line)
+            if "listen" in order:
+                listening.append(listener(order["listen"]))
+                print(os.getpid(), flush=True)  # noqa: T201
+            elif child := os.fork():
+                with suppress(ProcessLookupError):
+                    started[os.pidfd_open(child)] = child
+            else:
+                begin()
+                # Told when it has a group of its own, by which it is killed: there would be none yet to kill.
+                print(os.getpid(), flush=True)  # noqa: T201
+                redirect(0, order.get("input", os.devnull), os.O_RDONLY)
+                redirect(1, order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                redirect(2, order.get("errors", order["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                os._exit(run(order))
+        for asked in set(listening) & set(ready):
+            shim = asked.accept()[0]
+            sent, descriptors, *_ = socket.recv_fds(shim, MOST_BYTES, 3)
+            if child := os.fork():
+                with suppress(ProcessLookupError):
+                    started[os.pidfd_open(child)] = child
+            else:
+                begin()
+                shim.send(b"%d" % os.getpid())
+                for number, descriptor in enumerate(descriptors):
+                    os.dup2(descriptor, number)
+                order = marshal.loads(sent)
+                os.chdir(order["folder"])
+                code = run(order)
+                shim.send(b"%d" % code)
+                os._exit(code)
+            shim.close()
+            for descriptor in descriptors:
+                os.close(descriptor)
     running = set(started) - set(select.select([*started], [], [], 0)[0])
     for process in running:
         with suppress(ProcessLookupError):
             os.killpg(started[process], signal.SIGKILL)
+
+
+def listener(path: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.bind(path)
+    made.listen()
+    return made
+
+
+def begin() -> None:
+    """Be a process of one's own, with its own group."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.setsid()
+
+
+def run(order: dict[str, Any]) -> int:
+    """What is ordered, where standard input and output are as they shall be; the exit code."""
+    serves = "migrate" not in order if "arguments" not in order else order["arguments"][:1] == ["serve"]
+    if serves and order.get("workers", 1) == 1 and "--workers" not in order.get("arguments", ()):
+        fork_nursery(reader_process)
+        fork_nursery(release_worker)
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    return command(order) if "arguments" in order else serve(order)
 
 
 def redirect(descriptor: int, path: str, flags: int) -> None:
@@ -116,12 +168,15 @@ def serve(order: dict[str, Any]) -> int:
 
 
 def command(order: dict[str, Any]) -> int:
-    """A command of the command line as ``python -m app.cli`` runs it; the exit code."""
+    """A command of the command line as ``python -m app.cli`` runs it, or the interpreter itself; the exit code."""
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the one of old has lines of other orders
-    sys.argv = ["curator", *order["arguments"]]
     code = 0
     try:
-        runpy.run_module("app.cli", run_name="__main__", alter_sys=True)
+        if order.get("program") == "python":
+            interpret(order["arguments"])
+        else:
+            sys.argv = ["curator", *order["arguments"]]
+            runpy.run_module("app.cli", run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -129,10 +184,26 @@ def command(order: dict[str, Any]) -> int:
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    ended = Path(order["ended"])
-    ended.with_suffix(".new").write_text(str(code))
-    ended.with_suffix(".new").rename(ended)
+    if "ended" in order:
+        ended = Path(order["ended"])
+        ended.with_suffix(".new").write_text(str(code))
+        ended.with_suffix(".new").rename(ended)
     return code
+
+
+def interpret(arguments: list[str]) -> None:
+    """What ``python -c`` and ``python -`` do.
+
+    Raises:
+        ValueError: of other arguments.
+    """
+    sys.argv = arguments if arguments[0] == "-" else ["-c", *arguments[2:]]
+    if arguments[0] not in ("-", "-c"):
+        raise ValueError(f"python {arguments[0]} is not run here")
+    text = sys.stdin.read() if arguments[0] == "-" else arguments[1]
+    sys.path.insert(0, "")
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(text, "<stdin>" if arguments[0] == "-" else "<string>", "exec"), module.__dict__)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from tests.kit.world import ADMIN_KEY, SPEC, Audited, audit_books
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = Path(__file__).with_name("launcher.py")
+SHIM = Path(__file__).with_name("shim.py")
 
 
 def environment(folder: Path, url: str | None, **settings: str) -> dict[str, str]:
@@ -67,6 +69,19 @@ class _Starter:
 def starter() -> _Starter:
     """This test process' own, started with the first test that asks."""
     return _Starter()
+
+
+def shims(folder: Path) -> None:
+    """Make the commands `curator` and `python` (``-c`` and ``-`` alone), forked as servers are; see `shim.py`.
+
+    Args:
+        folder: to stand in a shell's ``PATH``.
+    """
+    starter().start(listen=str(folder / "launcher"))
+    for name in ("curator", "python"):
+        words = [sys.executable, "-IS", str(SHIM), str(folder / "launcher"), name]
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        (folder / name).chmod(0o755)
 
 
 def is_running(pid: int) -> bool:
