@@ -23,7 +23,7 @@ from app.estimation.tables.residuals import Residuals, Unbiased
 from app.estimation.tails import Term, normal_quantile, quantile
 from app.measurements.noise import Noise
 from app.measurements.strategies.tables import Moment, TableStrategy
-from app.policies.table import OutOfReach, Policy, Wanted
+from app.policies.table import OutOfReach, Policy, Wanted, dearest
 from app.spaces.partition import Marginal
 from app.spaces.queries.statistic import CompiledStatistic, StatisticOfNumbers
 from app.spaces.questions import Question
@@ -344,38 +344,42 @@ class _Terms:
             OutOfReach: when it costs more than is left.
         """
         known = self._kind.own_quantiles(self._known.joint, confidence)
-        if self._farthest(self._known.joint.values, self._before, known) <= within:
+        if self._arms(self._known.joint.values, self._before, known).max() <= within:
             return None
         # Of what is bought the answer of the fewest cells reaches farthest.
         laplace = quantile([Term.of(_LAPLACE, np.ones(1), repeated=self._kind.fewest(self._marginal))], confidence)
 
+        def arms(share: float) -> FloatArray:
+            found = self._best(share)
+            if found is None:
+                return np.full(len(known), math.inf)
+            reach = np.maximum(known, laplace) if found[0].noise.kind == "laplace" else known
+            return self._arms(self._likely, found[1], reach)
+
         def beyond(logarithm: float) -> float:
-            found = self._best(math.exp(logarithm))
+            reached = float(arms(math.exp(logarithm)).max())
             # Finite, as a root is looked for between this and what is enough.
-            reached = math.inf
-            if found is not None:
-                reach = np.maximum(known, laplace) if found[0].noise.kind == "laplace" else known
-                reached = self._farthest(self._likely, found[1], reach)
             return min(max(math.log(max(reached, _LEAST)) - math.log(within), -_NEVER), _NEVER)
 
         high = math.log(max(left, 1e-300))
         if left <= 0 or beyond(high) > 0:
             far = high + 60
             needed = math.exp(brentq(beyond, high, far, xtol=1e-6)) if beyond(far) <= 0 else math.inf
-            raise OutOfReach(needed, left)
+            place = dearest(arms(needed)) if math.isfinite(needed) else None
+            raise OutOfReach(needed, left, None if place is None else int(self._kind.asked.groups[place]))
         low = high - 60
         share = math.exp(low if beyond(low) <= 0 else brentq(beyond, low, high, xtol=1e-9))
         found = self._best(min(share * (1 + 1e-6), left))
         assert found is not None
         return found[0]
 
-    def _farthest(self, values: FloatArray, covariances: FloatArray, reach: FloatArray) -> float:
-        """How far the interval of any answer reaches from its value."""
+    def _arms(self, values: FloatArray, covariances: FloatArray, reach: FloatArray) -> FloatArray:
+        """How far the interval of each answer reaches from its value; infinite where one is not known."""
         if np.isnan(covariances).any():
-            return math.inf
+            return np.full(len(reach), math.inf)
         found = self._kind.interval(Joint(values, covariances), reach)
         least, most = self._kind.possible(self._policy.residuals.public_total)
         arms = np.maximum(found.linear - found.lows, found.highs - found.linear)
         # Ends that are nearer than rounding tells are as far as errors of the first order say.
         arms = np.maximum(arms, reach * found.errors)
-        return float(np.minimum(np.where(found.nothing, np.inf, arms), most - least).max())
+        return np.asarray(np.minimum(np.where(found.nothing, np.inf, arms), most - least))

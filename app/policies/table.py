@@ -83,6 +83,8 @@ _UNKNOWN = 4
 OLD_PART = 0.1
 #: Below it no variance is looked for.
 _LEAST_VARIANCE = 1e-9
+#: What differs by no more than this factor differs by how it was computed.
+_ALIKE = 1.001
 #: Of about how many attributes, and sets of them, errors are foretold.
 _SAMPLED = 16
 
@@ -93,11 +95,20 @@ class OutOfReach(ValueError):
     Attributes:
         needed: what it would take, in the session's currency.
         left: what is left.
+        dearest: the place, flat among the answers of the question, of the one whose interval reaches farthest; None
+            where all reach as far. It follows from what was released and from what is public alone.
     """
 
-    def __init__(self, needed: float, left: float) -> None:
+    def __init__(self, needed: float, left: float, dearest: int | None = None) -> None:
         super().__init__(f"the accuracy asked for takes {needed:.4g}, and {max(left, 0.0):.4g} is left")
-        self.needed, self.left = needed, left
+        self.needed, self.left, self.dearest = needed, left, dearest
+
+
+def dearest(arms: FloatArray) -> int | None:
+    """The place, flat, of what reaches farthest; None where all reach about as far, or something is not known."""
+    if not np.isfinite(arms).all() or arms.max() <= arms.min() * _ALIKE:
+        return None
+    return int(arms.argmax())
 
 
 @dataclass(frozen=True)
@@ -781,7 +792,12 @@ class Policy:
             return self._cheapest(strategy, meets, math.exp(guess), left)
 
         found = [enough(strategy) for strategy in (TableStrategy.of(marginal), *serving(question))]
-        return self._paid_for(min(found, key=lambda buy: self.price(buy.noise, buy.strategy.sensitivity)), left)
+        buy = min(found, key=lambda buy: self.price(buy.noise, buy.strategy.sensitivity))
+        try:
+            return self._paid_for(buy, left)
+        except OutOfReach as error:
+            arms = before.reaches_after(question, buy.strategy, buy.noise, confidence)
+            raise OutOfReach(error.needed, left, dearest(arms)) from None
 
     def price(self, noise: Noise, parts: Sequence[Sensitivity] = (Sensitivity(1, 1),)) -> float:
         """The cost of noise in the session's currency, to the precision of floats.

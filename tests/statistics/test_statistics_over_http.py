@@ -550,3 +550,36 @@ def test_answers_tell_what_their_interval_does_not_speak_of(service: Service) ->
                 assert ask(service.admin, id, {**kind, "of": "age", **grouped}).get("note") == age
         assert "note" not in ask(service.admin, id, {"type": "predicate", "where": {"debt": {"ge": 2000000}}})
         assert "note" not in ask(service.admin, id, {"type": "share", "of": {"debt": {"ge": 2000000}}})
+
+
+def test_a_width_that_is_not_paid_names_the_dearest_group(exact: Service) -> None:
+    """Of means by group the one of the fewest records, once their numbers were released, and of counts the cell that
+    merges the most; none of sums, whose intervals are as wide however few the records are, and none of a single answer.
+    Catches a group told in the wrong order of the axes, and one that is named where all reach as far."""
+    rows = [f"{sex},{region},50" for sex in "fm" for region in range(3) for _ in range(400)]
+    rows = [row for row in rows if row != "m,1,50"] + ["m,1,50"] * 30
+    data = "\n".join(["sex,region,temp", *rows]).encode()
+    attributes = [
+        {"name": "sex", "values": ["f", "m"]},
+        {"name": "region", "size": 3},
+        {"name": "temp", "lower": 0, "upper": 100, "grid": 1, "bins": 10},
+    ]
+    name = unique("dear")
+    spec = {**SPEC, "attributes": attributes, "name": name}
+    assert register(exact.admin, spec, data, "dear.csv").status_code == 201
+    words = {"dataset": name, "epsilon": 0.3, "max_queries": 20}
+
+    def refusal(id: str, query: JSON) -> JSON:
+        return refused(exact.admin.post(f"/v1/sessions/{id}/queries", json=query), "plan-infeasible")
+
+    mean_of = {"type": "mean", "of": "temp", "within": 0.01}
+    id = opened(exact.admin, **words)["id"]
+    ask(exact.admin, id, {"type": "marginal", "attributes": ["sex", "region"]})
+    for group_by in (["sex", "region"], ["region", "sex"]):
+        problem = refusal(id, {**mean_of, "group_by": group_by})
+        assert problem["group"] == {"sex": "m", "region": 1}
+        assert ", ".join(f"{axis} {problem['group'][axis]}" for axis in group_by) in problem["detail"]
+    assert "group" not in refusal(id, mean_of)
+    assert "group" not in refusal(id, {**mean_of, "type": "sum", "group_by": ["sex", "region"]})
+    merged = {"type": "marginal", "attributes": ["sex", "region"], "bins": {"region": [0, 1, 3]}, "within": 4}
+    assert refusal(id, merged)["group"]["region"] == "[1, 3)"

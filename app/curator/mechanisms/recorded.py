@@ -106,8 +106,8 @@ def _untold() -> PlanInfeasible:
     )
 
 
-def out_of_reach(error: OutOfReach, plan: SessionPlan) -> PlanInfeasible:
-    """The refusal of what cannot be paid, in epsilon."""
+def out_of_reach(error: OutOfReach, plan: SessionPlan, query: Query | None = None) -> PlanInfeasible:
+    """The refusal of what cannot be paid, in epsilon; of a query with the group that makes it dear, if there is one."""
     holds = plan.holds
     if not plan.epsilon:
         return _untold()
@@ -116,9 +116,30 @@ def out_of_reach(error: OutOfReach, plan: SessionPlan) -> PlanInfeasible:
     if not math.isfinite(error.needed):
         return PlanInfeasible("no noise is so small: ask for a wider interval", left=left)
     needed = error.needed * each
+    group = None if query is None or error.dearest is None else _cell(query, error.dearest)
+    named = "" if group is None else ", ".join(f"{name} {_called(label)}" for name, label in group.items())
     return PlanInfeasible(
         f"the accuracy asked for takes {needed:.4g} of epsilon, and the session has {left:.4g} left: ask for less, "
-        "or open a session with a larger share",
+        + (f"leave out the group whose interval reaches farthest ({named}), " if named else "")
+        + "or open a session with a larger share",
         needed=needed,
         left=left,
+        **({} if group is None else {"group": group}),
     )
+
+
+def _cell(query: Query, place: int) -> dict[str, Any] | None:
+    """What the axes call a cell of an answer, by its place among the answers of the question; None where the answer has
+    no axes, or it is none of its cells.
+    """
+    axes = query.labels
+    shown = query.ordered(query.selected(np.arange(math.prod(query.question.shape)).reshape(query.question.shape)))
+    found = np.flatnonzero(shown == place)
+    if not axes or not len(found):
+        return None
+    cell = np.unravel_index(int(found[0]), [len(axis["labels"]) for axis in axes])
+    return {axis["attribute"]: axis["labels"][code] for axis, code in zip(axes, cell, strict=True)}
+
+
+def _called(label: Any) -> str:
+    return "without a value" if label is None else str(label)

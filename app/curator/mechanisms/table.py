@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms.evidence import Evidence, answerer_of
 from app.curator.mechanisms.protocol import (
     NO_VALUE,
@@ -83,7 +82,7 @@ class TableMechanism(RecordedMechanism[Evidence]):
         try:
             return [buying(each.strategy, each.noise) for each in state.policy.opening()]
         except OutOfReach as error:
-            raise self._refusal(error) from None
+            raise out_of_reach(error, self._plan) from None
 
     def admit(self, query: Query) -> None:
         """Refuse a query whose weights cannot be told over the attributes of a table.
@@ -112,7 +111,7 @@ class TableMechanism(RecordedMechanism[Evidence]):
         try:
             prediction, wanted = answerer.decide(state, state.held, target, slack)
         except OutOfReach as error:
-            raise self._refusal(error) from None
+            raise out_of_reach(error, self._plan, query) from None
         if wanted is not None and wanted.strategy.cells <= MOST_COUNTED:
             purchase = self._opening.dataset.purchase(wanted.strategy, wanted.noise)
             if state.pays(purchase.price):
@@ -168,9 +167,6 @@ class TableMechanism(RecordedMechanism[Evidence]):
         return (whole if self._space.cells <= MOST_COUNTS else 0) + _CELL_BYTES * cells + fitted
 
     # ------------------------------------------------------------------ within
-
-    def _refusal(self, error: OutOfReach) -> PlanInfeasible:
-        return out_of_reach(error, self._plan)
 
     def _learn(self, state: Evidence, query: Query, measured: Measured | None) -> Bought | None:
         release, expected = None, None
