@@ -106,7 +106,7 @@ class Kind(ABC, Generic[A]):
         the attributes they are of, sums, ratios or quantiles."""
         question = self.asked.question
         attributes = sorted({*question.attributes, *self.asked.weighed})
-        missed = (1 - confidence) / (_KINDS * len(attributes))
+        missed = (1 - confidence) / (_KINDS * len(attributes) ** max(1, len(self.asked.weighed)))
         others = [(residuals, question.attributes) for residuals in self.own_residuals]
         return max(normal_quantile(confidence), self.policy.chosen_quantile(attributes, missed, others=others))
 
@@ -165,6 +165,16 @@ class Kind(ABC, Generic[A]):
         """
         raise NotImplementedError
 
+    def overall(self, moment: Moment) -> tuple[float, float]:
+        """The mean of a moment's weights over all records, as one-way counts tell it, and how far that of a group whose
+        moment was not measured may be off: part of their spread, all of it where nobody knows how they are spread."""
+        parts = self.policy.fits.shares(moment.axis)[: moment.places]
+        parts = parts / parts.sum()
+        weights = moment.weights.astype(np.float64)
+        mean = float(parts @ weights)
+        spread = math.sqrt(max(float(parts @ np.square(weights - mean)), 0.0))
+        return mean, spread * (ALIKE if self.policy.fits.tells_apart(moment.axis, moment.places) else 1.0)
+
 
 @dataclass(frozen=True, eq=False)
 class Interval:
@@ -202,6 +212,11 @@ class Derived(Kind[A]):
 
     #: The least and the greatest that a record adds to each number but the first.
     extent: tuple[FloatArray, FloatArray]
+
+    @property
+    def likely(self) -> FloatArray:
+        """What a record is taken to add to each number but the first where nothing is known."""
+        return self.extent[1] / 2
 
     @abstractmethod
     def known(self) -> Known:
@@ -292,7 +307,7 @@ class _Terms:
                 means = np.copysign(np.hypot(means, np.sqrt(spread) / count), means)
             means = np.clip(means, least, most)
         else:
-            means = np.broadcast_to(most / 2, (len(count), len(most)))
+            means = np.broadcast_to(kind.likely, (len(count), len(most)))
         self._likely = np.hstack([count, count * means])
         self._slopes = kind.slopes(self._likely)
         self._few = known.count + 2 * np.sqrt(known.count_variances)

@@ -23,7 +23,7 @@ from app.estimation.tables.ratios import fieller_mean, variances_of
 from app.estimation.tables.residuals import Residuals, weighed
 from app.estimation.tails import normal_quantile
 from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
-from app.policies.kinds import ALIKE, Derived, Interval, Known, moment_of
+from app.policies.kinds import Derived, Interval, Known, moment_of
 from app.policies.table import Policy
 from app.spaces.partition import Marginal
 from app.spaces.queries.statistic import CompiledStatistic, StatisticOfNumbers
@@ -140,19 +140,8 @@ class _OfMoments(Derived[StatisticOfNumbers]):
         return weighed(question, self.asked.axis, weights)
 
     def modelled(self, k: int, count: FloatArray) -> tuple[FloatArray | float, FloatArray | float]:
-        """A moment that was not measured of a group is like that of all records, within part of its spread; within all
-        of it where nobody knows how these are spread."""
-        mean, spread = self._overall(self.moments[k - 1])
-        told = self.policy.fits.tells_apart(self.asked.axis, self.asked.places)
-        return mean, count * spread * (ALIKE if told else 1.0)
-
-    def _overall(self, moment: Moment) -> tuple[float, float]:
-        """The mean and the deviation of a moment's weights over all records, as one-way counts tell it."""
-        parts = self.policy.fits.shares(self.asked.axis)[: moment.places]
-        parts = parts / parts.sum()
-        weights = moment.weights.astype(np.float64)
-        mean = float(parts @ weights)
-        return mean, math.sqrt(max(float(parts @ np.square(weights - mean)), 0.0))
+        mean, spread = self.overall(self.moments[k - 1])
+        return mean, count * spread
 
     def after(self, before: FloatArray, strategy: TableStrategy, variance: float) -> FloatArray:
         summed = self._summed(strategy.parts[0].marginal)

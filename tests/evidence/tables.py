@@ -93,8 +93,10 @@ def least_squares(
     return np.append(on, row @ start - on @ stack @ start), float(np.sum((aim @ pseudo) ** 2))
 
 
-def least_variance(told: list[tuple[list[int], np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Three numbers and their covariances, NaN where nothing is told of one, by the unbiased weights of least variance:
+def least_variance(
+    told: list[tuple[list[int], np.ndarray, np.ndarray]], count: int = 3
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers and their covariances, NaN where nothing is told of one, by the unbiased weights of least variance:
     w'Vw is least where Vw + X l = 0 and X'w is the number asked for. Sources are independent: the places of the numbers
     that each tells, what it says, and the covariances of that."""
     places = [k for own, _, _ in told for k in own]
@@ -102,14 +104,14 @@ def least_variance(told: list[tuple[list[int], np.ndarray, np.ndarray]]) -> tupl
     values = np.concatenate([y for _, y, _ in told])
     noise = block_diag(*[v for _, _, v in told if len(v)]) if places else np.zeros((0, 0))
     # Numbers of like size, as the system is solved by singular values.
-    scale = np.array([1.0, 4.0, 16.0])
+    scale = 4.0 ** np.arange(count)
     scaled = noise / np.outer(scale[places], scale[places])
     design = np.array(places)[:, None] == np.array(known)[None, :]
     zeros = np.zeros((len(known), len(known)))
     system = np.block([[scaled, design.astype(float)], [design.T.astype(float), zeros]])
     goal = np.vstack([np.zeros((len(places), len(known))), np.eye(len(known))])
     on = np.linalg.lstsq(system, goal, rcond=1e-11)[0][: len(places)] if known else np.zeros((0, 0))
-    mean, covariance = np.full(3, np.nan), np.full((3, 3), np.nan)
+    mean, covariance = np.full(count, np.nan), np.full((count, count), np.nan)
     mean[known] = on.T @ (values / scale[places]) * scale[known]
     covariance[np.ix_(known, known)] = on.T @ scaled @ on * np.outer(scale[known], scale[known])
     return mean, covariance

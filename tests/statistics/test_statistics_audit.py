@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -118,15 +119,17 @@ def largest(part: dict[str, Any]) -> int:
     return int(part["multiplier"]) * most
 
 
-def released(folder: Path, noise: SystemNoise, *, replayed: bool = False) -> list[np.ndarray]:
+def released(
+    folder: Path, noise: SystemNoise, *, replayed: bool = False, questions: Sequence[dict[str, Any]] = QUESTIONS
+) -> list[np.ndarray]:
     """What is left of every part that was measured for statistics, in units of its record's scale."""
     world: World = make_world(folder, noise=noise)
     try:
         world.register_file(SPEC, "d.csv", CONTENT.encode())
         ann = world.analyst("ann")
         asked = {"mechanism": {"construction": "evidence"}, "epsilon": 2.0, "max_updates": None}
-        id = world.open(ann, "d", **asked, max_queries=len(QUESTIONS))
-        for question in QUESTIONS:
+        id = world.open(ann, "d", **asked, max_queries=len(questions))
+        for question in questions:
             world.ask(ann, id, question)
         order = world.built.services.datasets.public("d").budget.order
         left, moments = [], 0

@@ -52,6 +52,7 @@ from app.measurements.noise import Noise
 from app.measurements.pieces import Combination, Contrast, Counts, counts_in, pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import TableStrategy
+from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Groups, Local, Nested, Product, Question, Sum, WeightedCells
 from app.spaces.tensor import Array, FloatArray, IntArray, along
@@ -352,29 +353,39 @@ class Residuals:
             found.append(Joint.of_one(0, len(rows), mean.values, mean.variances))
         return found
 
-    def together(self, sums: Sequence[Groups]) -> list[Joint]:
+    def together(self, sums: Sequence[Groups], weights: Sequence[FloatArray] | None = None) -> list[Joint]:
         """The estimates from each independent source of several sums of the cells of one marginal, for each of their
-        answers: best linear unbiased values with the covariances of their noise. What stays apart tells sums of cells
-        that it tells one by one.
+        answers: best linear unbiased values with the covariances of their noise. What stays apart tells sums whose
+        weights are alike within its own cells, or whose cells it tells one by one.
 
         Args:
             sums: of one marginal, with answers of one shape, of which each attribute tells some axes apart. A cell is
                 counted in the same answer of each sum, or in none.
+            weights: for each sum what its cells weigh, an array that broadcasts to the marginal's shape; all weigh one
+                where it is left out.
 
         Raises:
             ValueError: when they are of another table.
         """
         marginal = sums[0].marginal
         self.check(marginal.attributes, marginal.sizes)
-        found = [known._closed_together(sums) for known in (self, *self._others)]
-        shared = [[replace(one, answers=np.minimum(one.answers, other.answers)) for other in sums] for one in sums]
+        given = [np.ones(())] * len(sums) if weights is None else weights
+        # Sums of like size, as what is small beside the number of cells counts for nothing.
+        scales = np.array([np.abs(one).max() for one in given])
+        weighed = [
+            _Weighed(one, np.broadcast_to(own / scale, marginal.shape))
+            for one, own, scale in zip(sums, given, scales, strict=True)
+        ]
+        found = [known._closed_together(weighed) for known in (self, *self._others)]
         for measurement in self._apart:
+            told = [_by_row(weighed, measurement)]
             own = own_values(Cells(marginal), measurement)
             if own is not None:
-                variances = [[both.summed(own.variances) for both in row] for row in shared]
-                found.append(Joint.of_rows([one.summed(own.values) for one in sums], variances))
+                variances = [[one.both(other, own.variances) for other in weighed] for one in weighed]
+                told.append(Joint.of_rows([one.of(own.values) for one in weighed], variances))
+            found.append(max(told, key=lambda joint: int(joint.known.sum())))
         for combination in self.combinations:
-            rows = [row for row in (_weighing(one, combination.marginal) for one in sums) if row is not None]
+            rows = [row for row in (one.rows(combination.marginal) for one in weighed) if row is not None]
             if rows:
                 known = {
                     (j, k): Unbiased(*combination.weighed(rows[k] if j == k else csr_array(rows[j] + rows[k])))
@@ -384,31 +395,32 @@ class Residuals:
                 values = [known[k, k].values for k in range(len(rows))]
                 covariances = [[_polar(known, j, k) for k in range(len(rows))] for j in range(len(rows))]
                 found.append(Joint.of_rows(values, covariances))
-        return found
+        return [Joint(each.values * scales, each.covariances * np.outer(scales, scales)) for each in found]
 
-    def _closed_together(self, sums: Sequence[Groups]) -> Joint:
+    def _closed_together(self, sums: Sequence[_Weighed]) -> Joint:
         """The values that residuals give to sums of cells, and their covariances: of two with weights u and w on the
         cells that of sets C of attributes of ``v_C * u' (x) G_i w``, where G_i are the inner products of what the level
         of an attribute sees of each two of its cells."""
-        marginal, count = sums[0].marginal, math.prod(sums[0].shape)
+        groups = [one.groups for one in sums]
+        marginal, count = groups[0].marginal, math.prod(groups[0].shape)
         partitions = [marginal.partition(axis) for axis in range(len(marginal.attributes))]
-        weights = [(one.answers >= 0).astype(np.float64) for one in sums]
+        weights = [np.where(one.groups.answers >= 0, one.weights, 0.0) for one in sums]
         values, covariances = np.zeros((len(sums), count)), np.zeros((len(sums), len(sums), count))
         missing = np.zeros((len(sums), count), dtype=bool)
-        # Each value of a cell weighs one; less than rounding of their number is none.
+        # Each value of a cell weighs one at most; less than rounding of their number is none.
         inside = np.ones(())
         for partition in partitions:
             inside = inside[..., None] * partition.counts
-        least = _SQUARES * np.stack([one.summed(inside).reshape(-1) for one in sums])
+        least = _SQUARES * np.stack([one.summed(inside).reshape(-1) for one in groups])
         levels = [
-            _seen(partition, self._levels(attribute), _told_along(sums, axis))
+            _seen(partition, self._levels(attribute), _told_along(groups, axis))
             for axis, (attribute, partition) in enumerate(zip(marginal.attributes, partitions, strict=True))
         ]
         for seen in itertools.product(*levels):
             moved = weights
             for axis, part in enumerate(seen):
                 moved = [_onto(part.products, array, axis) for array in moved]
-            squares = np.array([[one.summed(own).reshape(-1) for own in moved] for one in sums])
+            squares = np.array([[one.of(own) for own in moved] for one in sums])
             weighs = np.einsum("kkg->kg", squares) > least
             named = zip(marginal.attributes, seen, strict=True)
             known = self._residuals.get(tuple((a, p.level.cells) for a, p in named if p.level is not None))
@@ -418,7 +430,7 @@ class Residuals:
             term = known.values
             for axis, part in enumerate(seen):
                 term = _onto(part.shares, np.expand_dims(term, axis) if part.level is None else term, axis)
-            values += np.stack([one.summed(term).reshape(-1) for one in sums])
+            values += np.stack([one.of(term) for one in sums])
             covariances += np.where(weighs & weighs[:, None], squares, 0.0) / known.precision
         for k, unknown in enumerate(missing):
             covariances[k, k, unknown] = np.nan
@@ -997,6 +1009,63 @@ class _Indicators(_Rows):
         # Shares serve in place of what they differ from those of coarser cells, as the residual sums to zero there.
         weighed = np.take(array, part.cells, axis=axis) * along(part.weights, axis, array.ndim)
         return np.asarray(np.add.reduceat(weighed, part.begins, axis=axis))
+
+
+@dataclass(frozen=True, eq=False)
+class _Weighed:
+    """Sums of cells that weigh something, none more than one."""
+
+    groups: Groups
+    weights: FloatArray
+
+    def of(self, cells: FloatArray) -> FloatArray:
+        """The sums, flat."""
+        return self.groups.summed(cells * self.weights).reshape(-1)
+
+    def both(self, other: _Weighed, variances: FloatArray) -> FloatArray:
+        """What the noise of this and of other sums has in common, from the variances of independent cells."""
+        answers = np.minimum(self.groups.answers, other.groups.answers)
+        return replace(self.groups, answers=answers).summed(variances * self.weights * other.weights).reshape(-1)
+
+    def rows(self, marginal: Marginal) -> csr_array | None:
+        """The weights on the cells of another marginal, a row for each answer; None where some members of a cell of it
+        weigh unlike others."""
+        groups, weights = self._needed
+        found = _weighing(Cells(groups.marginal), marginal)
+        if found is None:
+            return None
+        flat = groups.answers.reshape(-1)
+        used = np.flatnonzero(flat >= 0)
+        values = weights.reshape(-1)[used]
+        summed = csr_array((values, (flat[used], used)), shape=(math.prod(groups.shape), len(flat)))
+        return csr_array(summed @ found)
+
+    @lazy
+    def _needed(self) -> tuple[Groups, FloatArray]:
+        """The same without the attributes that neither answers nor weights depend on."""
+        answers, weights, kept = self.groups.answers, self.weights, list(self.groups.marginal.attributes)
+        for axis in reversed(range(answers.ndim)):
+            firsts = answers.take([0], axis=axis), weights.take([0], axis=axis)
+            if bool((answers == firsts[0]).all()) and bool((weights == firsts[1]).all()):
+                answers, weights = firsts[0].squeeze(axis), firsts[1].squeeze(axis)
+                del kept[axis]
+        return Groups(self.groups.marginal.onto(frozenset(kept)), answers, self.groups.shape), weights
+
+
+def _by_row(sums: Sequence[_Weighed], measurement: Counts) -> Joint:
+    """What a measurement tells of sums that weigh all members of each of its cells alike."""
+    rows = [one.rows(measurement.marginal) for one in sums]
+    unknown = np.full(math.prod(sums[0].groups.shape), np.nan)
+    cells = measurement.values.reshape(-1)
+    values = [unknown if row is None else np.asarray(row @ cells) for row in rows]
+    covariances = [
+        [
+            unknown if one is None or two is None else measurement.variance * np.asarray(one.multiply(two).sum(axis=1))
+            for two in rows
+        ]
+        for one in rows
+    ]
+    return Joint.of_rows(values, covariances)
 
 
 @dataclass(frozen=True, eq=False)

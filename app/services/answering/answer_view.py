@@ -13,7 +13,7 @@ from app.declarations.spec import Spec, TableSpec
 from app.estimation.intervals import Estimates
 from app.privacy.ledger import Amounts
 from app.services import spending
-from app.spaces.queries.statistic import StatisticOfNumbers
+from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
 
 
@@ -67,13 +67,14 @@ def _note(spec: Spec, query: Query) -> str | None:
     """What a statistic of numbers does not tell of the file by the declaration: values that may have been moved to a
     bound, and records of persons beyond those that are kept. None where it tells all.
     """
-    if not isinstance(query, StatisticOfNumbers) or not isinstance(spec, TableSpec):
+    if not isinstance(query, CompiledStatistic) or not query.weighed or not isinstance(spec, TableSpec):
         return None
-    attribute, told = spec.attributes[query.axis], []
-    if attribute.outside == "clamp":
-        told.append(
-            f"values of {attribute.name} beyond {attribute.lower:,.15g} and {attribute.upper:,.15g} count as these"
-        )
+    told = []
+    for attribute in (spec.attributes[axis] for axis in query.weighed):
+        if attribute.outside == "clamp":
+            told.append(
+                f"values of {attribute.name} beyond {attribute.lower:,.15g} and {attribute.upper:,.15g} count as these"
+            )
     if spec.unit is not None:
         told.append(f"of each person at most {spec.unit.max_records:,} records count")
     return f"{', and '.join(told)}: the interval does not speak of what that cuts off" if told else None

@@ -7,7 +7,7 @@ it is asked of. It is found from counts of these alone (:mod:`app.policies.share
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -16,17 +16,24 @@ from pydantic import Field
 
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
-from app.spaces.partition import Marginal, Partition
+from app.spaces.partition import Marginal
 from app.spaces.queries.forms import Form
 from app.spaces.queries.marginal import CompiledMarginal
 from app.spaces.queries.predicate import values_looked_at
 from app.spaces.queries.request import Where, does_not_fit
-from app.spaces.queries.statistic import CompiledStatistic, GroupedQuery, answer_bits, read_base, records
+from app.spaces.queries.statistic import (
+    GroupedQuery,
+    StatisticOfCells,
+    answer_bits,
+    counted,
+    read_base,
+    records,
+)
 from app.spaces.query import Query
-from app.spaces.questions import Groups, Sum, check_told
+from app.spaces.questions import Groups, check_told
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
-from app.spaces.tensor import IntArray, Members
+from app.spaces.tensor import Members
 
 
 class ShareQuery(GroupedQuery):
@@ -73,7 +80,7 @@ class _ShareForm(Form):
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledShare(CompiledStatistic):
+class CompiledShare(StatisticOfCells):
     """The part of records that satisfies conditions.
 
     Attributes:
@@ -90,26 +97,17 @@ class CompiledShare(CompiledStatistic):
 
     kind = "share"
 
-    @property
-    def counts(self) -> Query:
-        """Itself, by what it tells apart: what satisfies the conditions and what does not."""
-        return self.base if self.base.is_zero else self
-
-    @property
-    def chosen(self) -> None:
-        return None
-
     @lazy
     def question(self) -> Groups:
         """The numbers of records that it is asked of, as sums of cells of which each satisfies the conditions or does
         not."""
-        return Groups(self._marginal, _counted(self.base, self._marginal), self._shape)
+        return self.groups_of(self._marginal)
 
     @lazy
     def part_question(self) -> Groups:
         """The numbers of those that satisfy the conditions, as sums of the same cells."""
-        inside = _counted(self.part, self._marginal) >= 0
-        return Groups(self._marginal, np.where(inside, self.question.answers, -1), self._shape)
+        inside = counted(self.part, self._marginal) >= 0
+        return replace(self.question, answers=np.where(inside, self.question.answers, -1))
 
     @property
     def is_open(self) -> bool:
@@ -117,18 +115,9 @@ class CompiledShare(CompiledStatistic):
         inside, answers = self.part_question.answers, self.question.answers
         return bool(np.isin(inside[inside >= 0], answers[(inside < 0) & (answers >= 0)]).any())
 
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return self.base.shape if isinstance(self.base, CompiledMarginal) else ()
-
     @lazy
     def _marginal(self) -> Marginal:
-        told: dict[int, Partition | None] = {}
-        for question in (self.base.question, self.part.question):
-            for attribute, partition in zip(question.attributes, question.partitions, strict=True):
-                before = told.get(attribute)
-                told[attribute] = partition if before is None else before.met(partition)
-        marginal = Marginal.of(self.universe, told)
+        marginal = self.telling(self.part.question)
         check_told(marginal.cells)
         return marginal
 
@@ -150,22 +139,3 @@ def _of(space: TableSpace, base: Query, part: Query) -> CompiledShare:
             "some that they may or may not satisfy"
         )
     return share
-
-
-def _counted(query: Query, marginal: Marginal) -> IntArray:
-    """For each cell of a marginal the place of the number of a query that counts it, -1 where none does."""
-    question = query.question
-    own = [marginal.partition(marginal.attributes.index(a)) for a in question.attributes]
-    if isinstance(question, Sum):
-        found = np.where(question.on(own) != 0, 0, -1)
-    else:
-        if isinstance(question, Groups):
-            answers = question.answers
-        else:
-            answers = np.full(question.cells, -1)
-            answers[query.selected(np.arange(question.cells).reshape(question.shape))] = np.arange(query.numbers)
-            answers = answers.reshape(question.shape)
-        cells = [asked.at(fine.members) for asked, fine in zip(question.partitions, own, strict=True)]
-        found = answers[np.ix_(*cells)]
-    along = [n if a in question.attributes else 1 for a, n in zip(marginal.attributes, marginal.shape, strict=True)]
-    return np.broadcast_to(found.reshape(along), marginal.shape)

@@ -30,7 +30,7 @@ from app.spaces.queries.marginal import CompiledMarginal, MarginalQuery, SingleC
 from app.spaces.queries.predicate import predicate, values_looked_at
 from app.spaces.queries.request import Bins, Request, Weight, Where, does_not_fit
 from app.spaces.query import Query
-from app.spaces.questions import Groups, Local, Question
+from app.spaces.questions import Groups, Local, Question, Sum
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
 from app.spaces.tensor import Array, IntArray, Members
@@ -99,12 +99,8 @@ class StatisticQuery(GroupedQuery):
         kind = self.name()
         if not isinstance(space, TableSpace):
             raise does_not_fit(kind, space)
-        axis, values = space.named(self.of)
-        attribute = values.attribute
-        if attribute.kind != "numbers":
-            raise InvalidQuery(
-                f"{self.of}: a {kind} is of numbers on a grid, and this attribute is declared without one"
-            )
+        axis = axis_of(space, kind, self.of)
+        attribute = space.attributes[axis]
         # Whatever its value is, there must be one.
         there: dict[int, Members] = {axis: slice(0, attribute.places)} if attribute.missing else {}
         return _of(space, kind, axis, self.base(space, there), self.levels)
@@ -118,8 +114,7 @@ class StatisticQuery(GroupedQuery):
             return None
         said = _StatisticForm.read(form)
         kind, axis, levels = cls.name(), said.of, tuple(said.q)
-        if axis >= len(space.attributes) or space.attributes[axis].kind != "numbers":
-            raise InvalidQuery("a canonical statistic is of an attribute on a grid")
+        check_axis(space, axis)
         if (kind == "quantile") != bool(levels) or not all(
             low < level < high for low, level, high in zip((0.0, *levels), levels, (*levels[1:], 1.0), strict=False)
         ):
@@ -295,6 +290,80 @@ class StatisticOfNumbers(CompiledStatistic):
         """Numbers, group by group and for each group one a level, in the order of the answer."""
         each = values.reshape(self.base.numbers, -1)
         return np.stack([self.base.ordered(column) for column in each.T], axis=1).reshape(-1)
+
+
+class StatisticOfCells(CompiledStatistic):
+    """A statistic that follows from several numbers of records of each group, which are sums of cells of one marginal.
+
+    Attributes:
+        universe: how many values each attribute of the table has.
+    """
+
+    universe: tuple[int, ...]
+
+    @property
+    def counts(self) -> Query:
+        """Itself, by all that it tells apart."""
+        return self.base if self.base.is_zero else self
+
+    @property
+    def chosen(self) -> None:
+        return None
+
+    def telling(self, *others: Question) -> Marginal:
+        """The marginal that tells all apart that the groups and other questions tell."""
+        told: dict[int, Partition | None] = {}
+        for question in (self.base.question, *others):
+            for attribute, partition in zip(question.attributes, question.partitions, strict=True):
+                before = told.get(attribute)
+                told[attribute] = partition if before is None else before.met(partition)
+        return Marginal.of(self.universe, told)
+
+    def groups_of(self, marginal: Marginal) -> Groups:
+        """The numbers of records that it is asked of, as sums of cells of a marginal that tells these apart."""
+        shape = self.base.shape if isinstance(self.base, CompiledMarginal) else ()
+        return Groups(marginal, counted(self.base, marginal), shape)
+
+
+def counted(query: Query, marginal: Marginal) -> IntArray:
+    """For each cell of a marginal the place of the number of a query that counts it, -1 where none does."""
+    question = query.question
+    own = [marginal.partition(marginal.attributes.index(a)) for a in question.attributes]
+    if isinstance(question, Sum):
+        found = np.where(question.on(own) != 0, 0, -1)
+    else:
+        if isinstance(question, Groups):
+            answers = question.answers
+        else:
+            answers = np.full(question.cells, -1)
+            answers[query.selected(np.arange(question.cells).reshape(question.shape))] = np.arange(query.numbers)
+            answers = answers.reshape(question.shape)
+        cells = [asked.at(fine.members) for asked, fine in zip(question.partitions, own, strict=True)]
+        found = answers[np.ix_(*cells)]
+    along = [n if a in question.attributes else 1 for a, n in zip(marginal.attributes, marginal.shape, strict=True)]
+    return np.broadcast_to(found.reshape(along), marginal.shape)
+
+
+def axis_of(space: TableSpace, kind: str, name: str) -> int:
+    """The number of an attribute on a grid.
+
+    Raises:
+        InvalidQuery: when there is none of this name, or it is declared without one.
+    """
+    axis, values = space.named(name)
+    if values.attribute.kind != "numbers":
+        raise InvalidQuery(f"{name}: a {kind} is of numbers on a grid, and this attribute is declared without one")
+    return axis
+
+
+def check_axis(space: TableSpace, axis: int) -> None:
+    """Refuse the attribute of a canonical form that is none on a grid.
+
+    Raises:
+        InvalidQuery: saying so.
+    """
+    if axis >= len(space.attributes) or space.attributes[axis].kind != "numbers":
+        raise InvalidQuery("a canonical statistic is of an attribute on a grid")
 
 
 def records(space: TableSpace, where: Where, there: Mapping[int, Members] = MappingProxyType({})) -> Query:
