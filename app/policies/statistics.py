@@ -13,6 +13,7 @@ from app.measurements.strategies.tables import Moment
 from app.policies.kinds import Kind
 from app.policies.moments import Mean, Sum, Variance
 from app.policies.quantiles import Quantile
+from app.policies.ratios import Ratio
 from app.policies.shares import Share
 from app.policies.table import Policy, Wanted
 from app.spaces.queries.statistic import CompiledStatistic
@@ -24,6 +25,7 @@ _KINDS: dict[str, type[Kind[Any]]] = {
     "variance": Variance,
     "quantile": Quantile,
     "share": Share,
+    "ratio": Ratio,
 }
 
 

@@ -144,6 +144,8 @@ def test_a_query_is_not_changed_by_unverified() -> None:
         ({"type": "hierarchy", "attribute": "a"}, True),
         ({"type": "share", "of": {"a": 1}}, False),
         ({"type": "share", "of": {"a": 1}, "group_by": ["b"]}, True),
+        ({"type": "ratio", "of": "a", "per": "b"}, False),
+        ({"type": "ratio", "of": "a", "per": "b", "group_by": ["c"]}, True),
         (predicate(a=1), False),
         (statistic("mean", "a"), False),
         (statistic("mean", "a", group_by="b"), True),

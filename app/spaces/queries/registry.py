@@ -22,6 +22,7 @@ from app.spaces.queries.forms import kind_of
 from app.spaces.queries.hierarchy import HierarchyQuery
 from app.spaces.queries.marginal import MarginalQuery
 from app.spaces.queries.predicate import PredicateQuery, ProductQuery
+from app.spaces.queries.ratio import RatioQuery
 from app.spaces.queries.request import Request
 from app.spaces.queries.share import ShareQuery
 from app.spaces.queries.statistic import MeanQuery, QuantileQuery, SumQuery, VarianceQuery
@@ -36,6 +37,7 @@ QueryRequest = Annotated[
     | VarianceQuery
     | QuantileQuery
     | ShareQuery
+    | RatioQuery
     | ProductQuery
     | CutQuery
     | RankOneQuery

@@ -1,0 +1,259 @@
+"""Ratios of the sums of two attributes, from counts and from the first moments of both.
+
+With N the number of records that have a value of an attribute and S the sum of u over them, the grid steps from the
+middle of its numbers, a sum is ``middle * N + step * S`` (:mod:`app.policies.moments`). A ratio A/B of two of these
+follows from B's N and S, from A's S, and from A's N where that is another number. What is measured of counts tells of
+both sums at once, and the noise of N that they have in common partly cancels; where single numbers were counted the
+same counts tell of all. So all that tells of them is taken together with its covariances
+(:meth:`app.estimation.tables.residuals.Residuals.together`), and the interval is Fieller's
+(:mod:`app.estimation.tables.ratios`). There is no value where the interval of B holds zero.
+
+What is bought are the two moments and, where that is worth its price, the number of records, in one measurement.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from app.estimation.tables.joint import Joint, pooled, sharpened
+from app.estimation.tables.ratios import fieller_mean
+from app.estimation.tables.residuals import Residuals, weighed
+from app.estimation.tails import normal_quantile
+from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
+from app.policies.kinds import ANY, Derived, Interval, Known
+from app.policies.table import Policy
+from app.spaces.lazy import lazy
+from app.spaces.partition import Marginal
+from app.spaces.queries.ratio import CompiledRatio, Numbers
+from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.questions import Cells, Groups
+from app.spaces.tensor import Array, FloatArray
+
+#: Parts of what is paid that may go to the number of records, and of the rest those that may go to the sum below.
+_COUNT_PARTS, _PER_PARTS = (0.0, 0.25, 0.5), (0.5, 0.25, 0.75, 0.0, 1.0)
+#: The places of the numbers: of B's records, of the moments of B and A, and of A's records where these are others.
+_COUNT, _PER, _OF, _OF_COUNT = range(4)
+#: Single numbers are summed where that takes no more products of one with the others in so many cells.
+_MOST_SINGLE = 1 << 26
+
+
+def _moment(numbers: Numbers) -> Moment:
+    return Moment(numbers.axis, numbers.places, 1)
+
+
+class Ratio(Derived[CompiledRatio]):
+    """The ratio of two sums."""
+
+    def __init__(self, policy: Policy, moments: dict[Moment, Residuals], asked: CompiledRatio) -> None:
+        super().__init__(policy, moments, asked)
+        self.per, self.of = _moment(asked.per), _moment(asked.of)
+        most = np.array([self.per.largest, self.of.largest], dtype=np.float64)
+        self.extent = -most, most
+        if asked.apart:
+            # Of two attributes that few have values of there may be any ratio of numbers.
+            self.extent = np.append(-most, 0.0), np.append(most, 2.0)
+
+    @staticmethod
+    def largest(query: CompiledStatistic) -> int:
+        assert isinstance(query, CompiledRatio)
+        return max(_moment(query.per).largest, _moment(query.of).largest)
+
+    @property
+    def own_residuals(self) -> list[Residuals]:
+        return [self.counts, *(self.measured[moment] for moment in (self.per, self.of) if moment in self.measured)]
+
+    @property
+    def likely(self) -> FloatArray:
+        """Nothing cancels: were both sums in the middle of what is possible no number of records would be needed."""
+        found: FloatArray = np.array(super().likely)
+        found[_OF - 1] *= -1
+        return found
+
+    def known(self) -> Known:
+        return self._known
+
+    @lazy
+    def _known(self) -> Known:
+        sources = self._of_counts()
+        for place, moment, numbers in ((_PER, self.per, self.asked.per), (_OF, self.of, self.asked.of)):
+            if moment in self.measured:
+                groups = self.asked.valued(numbers, self.asked.marginal([numbers]))
+                sources += [self._placed(one, [place]) for one in self.measured[moment].together([groups])]
+        return self.filled(pooled(sources))
+
+    def _of_counts(self) -> list[Joint]:
+        """The estimates from counts: the numbers of records, and moments where the single numbers of an attribute were
+        counted and are few enough.
+        """
+        asked = self.asked
+        singly = [one for one in (asked.per, asked.of) if self.counts.told_singly(one.axis)]
+        cells = asked.question.cells * math.prod(one.places for one in singly)
+        if cells * sum(one.places for one in singly) > _MOST_SINGLE:
+            singly = []
+        marginal = asked.marginal((asked.per, asked.of), singly)
+        per, of = (asked.valued(one, marginal) for one in (asked.per, asked.of))
+        found: dict[int, tuple[Groups, FloatArray]] = {_COUNT: (per, np.ones(()))}
+        for place, one, groups in ((_PER, asked.per, per), (_OF, asked.of, of)):
+            if one in singly:
+                found[place] = groups, self._along(marginal, one)
+        if asked.apart:
+            found[_OF_COUNT] = of, np.ones(())
+        sums, weights = zip(*found.values(), strict=True)
+        return [self._placed(one, list(found)) for one in self.counts.together(sums, weights)]
+
+    @staticmethod
+    def _along(marginal: Marginal, numbers: Numbers) -> FloatArray:
+        """The weights of an attribute's numbers along its axis of a marginal that tells single ones apart."""
+        place = marginal.attributes.index(numbers.axis)
+        row = np.zeros(marginal.shape[place])
+        row[: numbers.places] = _moment(numbers).weights
+        return row.reshape([-1 if k == place else 1 for k in range(len(marginal.shape))])
+
+    def _placed(self, told: Joint, places: list[int]) -> Joint:
+        """What tells some of the numbers, as of all of them."""
+        groups, count = len(told.values), 1 + len(self.extent[1])
+        values, covariances = np.full((groups, count), np.nan), np.full((groups, count, count), np.nan)
+        values[:, places] = told.values
+        covariances[:, np.array(places)[:, None], places] = told.covariances
+        return Joint(values, covariances)
+
+    def modelled(self, k: int, count: FloatArray) -> tuple[FloatArray | float, FloatArray | float]:
+        """Moments are like those of all records; who has a value of the attribute above is as many as are shown."""
+        if k == _PER:
+            mean, spread = self.overall(self.per)
+            return mean, count * spread
+        rate, error = np.ones(len(count)), np.zeros(len(count))
+        if self.asked.apart:
+            shown = self.policy.shown(self.asked.of_question, None, ANY)
+            rate = shown.values.reshape(-1) / np.maximum(count, 1.0)
+            error = shown.standard_errors.reshape(-1)
+        if k == _OF_COUNT:
+            return rate, error
+        mean, spread = self.overall(self.of)
+        return mean * rate, count * rate * spread
+
+    def own_quantiles(self, known: Joint, confidence: float) -> FloatArray:
+        """How many deviations the noise of each answer reaches: the normal law's, and of what the noises of counts and
+        moments reach beyond it the part that each has of the answer's variance, which is more than they have together.
+        No sum of cells reaches farther than the one of them that does.
+        """
+        normal, asked = normal_quantile(confidence), self.asked
+        cells = Cells(asked.question.marginal)
+        beyond = np.tile(self.deviations(self.counts, cells, confidence)[:, None], known.values.shape[1])
+        for place, moment, numbers in ((_PER, self.per, asked.per), (_OF, self.of, asked.of)):
+            if moment in self.measured:
+                own = Cells(asked.marginal([numbers]))
+                beyond[:, place] = self.deviations(self.measured[moment], own, confidence)
+            # Where single numbers were counted sums of them are told by few noises, or by one that weighs most.
+            if self.counts.told_singly(numbers.axis):
+                row = np.zeros(self.counts.sizes[numbers.axis])
+                row[: numbers.places] = moment.weights
+                singly = self.deviations(self.counts, weighed(cells, numbers.axis, row), confidence)
+                beyond[:, place] = np.maximum(beyond[:, place], singly)
+        parts = np.square(self.slopes(known.values)) * np.nan_to_num(known.variances, posinf=0.0)
+        whole = parts.sum(axis=1, keepdims=True)
+        parts = np.divide(parts, whole, out=np.zeros(parts.shape), where=whole > 0)
+        return np.asarray(normal + (parts * np.maximum(beyond - normal, 0.0)).sum(axis=1))
+
+    @lazy
+    def _onto(self) -> FloatArray:
+        """The weights of the numbers in B and in A."""
+        weights = np.zeros((2, 1 + len(self.extent[1])))
+        for row, moment, numbers, count, own in (
+            (0, self.per, self.asked.per, _COUNT, _PER),
+            (1, self.of, self.asked.of, _OF_COUNT if self.asked.apart else _COUNT, _OF),
+        ):
+            weights[row, count], weights[row, own] = numbers.low + moment.middle * numbers.step, numbers.step
+        return weights
+
+    def slopes(self, values: FloatArray) -> FloatArray:
+        below, above = self._onto @ values.T
+        # Steep, where it has no slope.
+        below = np.where(np.abs(below) < self.asked.per.step, self.asked.per.step, below)
+        return np.asarray((self._onto[1] - (above / below)[:, None] * self._onto[0]) / below[:, None])
+
+    def possible(self, total: float | None) -> tuple[float, float]:
+        """What the declared numbers allow: of records that have both values the ratio lies between those of single
+        records."""
+        of, per = self.asked.of, self.asked.per
+        least, most = (0.0 if of.low >= 0 else -math.inf), (0.0 if of.high <= 0 else math.inf)
+        if per.low < 0:
+            return -math.inf, math.inf
+        if per.low > 0 and self.asked.within:
+            least = of.low / per.low if of.low < 0 else least
+            most = of.high / per.low if of.high > 0 else most
+            if not self.asked.apart:
+                least = of.low / per.high if of.low > 0 else least
+                most = of.high / per.high if of.high < 0 else most
+        return least, most
+
+    def interval(self, known: Joint, quantile: FloatArray) -> Interval:
+        sums = Joint(known.values @ self._onto.T, self._onto @ known.covariances @ self._onto.T)
+        below = sums.values[:, 0]
+        side = below if self.asked.per.low >= 0 else np.abs(below)
+        nothing = (side <= quantile * np.sqrt(np.maximum(sums.variances[:, 0], 0.0))) | (side <= 0)
+        # Any numbers that can be divided.
+        values = np.where(nothing[:, None], 1.0, sums.values)
+        sums = Joint(values, np.where(nothing[:, None, None], 0.0, sums.covariances))
+        linear = values[:, 1] / values[:, 0]
+        errors = np.sqrt(sums.weighed(np.stack([-linear, np.ones(len(linear))], axis=1))[1]) / np.abs(values[:, 0])
+        lows, highs = fieller_mean(sums, quantile)
+        return Interval(linear, errors, np.minimum(lows, linear), np.maximum(highs, linear), nothing)
+
+    def strategies(self, marginal: Marginal) -> list[TableStrategy]:
+        """The two moments with several parts of the price, and for the number of records beside them."""
+        found, pure = [], 2 if self.policy.pure else 1
+        own = [
+            (marginal, None, 1),
+            (self.asked.marginal([self.asked.per]), self.per, self.per.largest),
+            (self.asked.marginal([self.asked.of]), self.of, self.of.largest),
+        ]
+        for counts in _COUNT_PARTS:
+            for per in _PER_PARTS:
+                prices = (counts, (1 - counts) * per, (1 - counts) * (1 - per))
+                bought = [(each, price) for each, price in zip(own, prices, strict=True) if price]
+                multipliers = shares([most for (_, _, most), _ in bought], [price**pure for _, price in bought])
+                found.append(
+                    TableStrategy(
+                        tuple(
+                            Part(cells, moment, by)
+                            for ((cells, moment, _), _), by in zip(bought, multipliers, strict=True)
+                        )
+                    )
+                )
+        return found
+
+    def after(self, before: FloatArray, strategy: TableStrategy, variance: float) -> FloatArray:
+        bought = np.full(before.shape[:2], np.inf)
+        for part in strategy.parts:
+            each = variance / part.multiplier**2
+            if part.moment == self.per:
+                bought[:, _PER] = each * self._cells(self.asked.valued(self.asked.per, part.marginal))
+            elif part.moment == self.of:
+                bought[:, _OF] = each * self._cells(self.asked.valued(self.asked.of, part.marginal))
+            elif self.asked.apart:
+                before = self._counted(before, each)
+            else:
+                bought[:, _COUNT] = each * self._cells(self.asked.question)
+        return sharpened(before, bought)
+
+    def _counted(self, before: FloatArray, variance: float) -> FloatArray:
+        """Covariances after the cells were counted that tell both numbers of records apart."""
+        per, of = self.asked.question, self.asked.of_question
+        both = Groups(per.marginal, np.minimum(per.answers, of.answers), per.shape)
+        one, two, shared = (variance * self._cells(each) for each in (per, of, both))
+        shared = np.where(both.empty.reshape(-1), 0.0, shared)
+        told = Joint.of_rows([np.zeros(len(one))] * 2, [[one, shared], [shared, two]])
+        nothing = np.zeros(before.shape[:2])
+        return pooled([Joint(nothing, before), self._placed(told, [_COUNT, _OF_COUNT])]).covariances
+
+    def fewest(self, marginal: Marginal) -> int:
+        return 1
+
+    @staticmethod
+    def _cells(groups: Groups) -> FloatArray:
+        """How many cells each sum has, one where it has none."""
+        ones: Array = np.ones(groups.marginal.shape)
+        return np.maximum(groups.summed(ones).reshape(-1), 1.0)
