@@ -35,8 +35,8 @@ from app.spaces.tensor import Array, FloatArray
 _COUNT_PARTS, _PER_PARTS = (0.0, 0.25, 0.5), (0.5, 0.25, 0.75, 0.0, 1.0)
 #: The places of the numbers: of B's records, of the moments of B and A, and of A's records where these are others.
 _COUNT, _PER, _OF, _OF_COUNT = range(4)
-#: Single numbers are summed where that takes no more products of one with the others in so many cells.
-_MOST_SINGLE = 1 << 26
+#: Single numbers are summed in at most so many cells, and of one with the others in no more products.
+_MOST_SINGLE, _MOST_PRODUCTS = 1 << 18, 1 << 26
 
 
 def _moment(numbers: Numbers) -> Moment:
@@ -90,7 +90,7 @@ class Ratio(Derived[CompiledRatio]):
         asked = self.asked
         singly = [one for one in (asked.per, asked.of) if self.counts.told_singly(one.axis)]
         cells = asked.question.cells * math.prod(one.places for one in singly)
-        if cells * sum(one.places for one in singly) > _MOST_SINGLE:
+        if cells > _MOST_SINGLE or cells * sum(one.places for one in singly) > _MOST_PRODUCTS:
             singly = []
         marginal = asked.marginal((asked.per, asked.of), singly)
         per, of = (asked.valued(one, marginal) for one in (asked.per, asked.of))
