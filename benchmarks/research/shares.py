@@ -23,7 +23,7 @@ from app.curator.mechanisms.protocol import Answer, Buy
 from app.privacy.ledger import Budget
 from app.spaces.queries.registry import parse_query
 from benchmarks.harness import report
-from benchmarks.research.statistics import DELTA, Ours, Survey, survey
+from benchmarks.research.statistics import DELTA, Ours, Stream, Survey, survey
 
 EPSILONS, SEEDS = (0.1, 1.0), 10
 
@@ -103,7 +103,7 @@ class Counting(Ours):
     """A session that is asked two counts for each share."""
 
     def __init__(self, table: Survey, epsilon: float, seed: int, shares: int) -> None:
-        super().__init__(Survey(table.attributes, table.columns, [{}] * (2 * shares)), epsilon, seed)
+        super().__init__(table, Stream("counts", [{}] * (2 * shares)), epsilon, seed)
 
     def divided(self, words: Words) -> np.ndarray:
         """The shares."""
@@ -151,13 +151,12 @@ def row(name: str, epsilon: float, seeds: int) -> list[Any]:
     """One survey at one epsilon."""
     table = survey(name)
     questions = [{"type": "share", **words} for words in QUESTIONS[name]]
-    asked = Survey(table.attributes, table.columns, questions)
     squares: dict[tuple[int, str], list[float]] = defaultdict(list)
     held: list[bool] = []
     nothing = told = 0
     for seed in range(seeds):
         ours, others = (
-            Ours(asked, epsilon, seed),
+            Ours(table, Stream("shares", questions), epsilon, seed),
             {
                 "counts": Counting(table, epsilon, seed, len(questions)),
                 "gaussian": Alone(table, epsilon, seed, len(questions), pure=False),
