@@ -101,10 +101,8 @@ def show_plan(made: Plan, chosen: Mapping[str, object]) -> None:
         out.print(f": {chosen['why']}" if chosen.get("why") else "", markup=False, soft_wrap=True)
     if made.how is not None:
         out.print(made.how, markup=False, soft_wrap=True)
-    expected = chosen.get("expected_standard_errors")
-    if isinstance(expected, Mapping):
-        one, two = (cell(round(float(expected[of]), 1)) for of in ("one_attribute", "two_attributes"))
-        out.print(f"expect a count under conditions on one attribute to be ± {one}, on two ± {two}", markup=False)
+    if made.expected:
+        out.print(made.expected, markup=False, soft_wrap=True)
     promised = made.error_bound is not None
     facts: dict[str, object] = {
         "noise": made.noise,
@@ -144,7 +142,7 @@ def show_comparison(found: Comparison) -> None:
 
 
 def _interval(ends: tuple[float, float] | None, error: float | None) -> str:
-    from app.client.answers import figure
+    from app.client.expectations import figure
 
     return "n/a" if ends is None else " to ".join(figure(end, error) for end in ends)
 

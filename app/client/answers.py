@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from app.client.errors import ProtocolError
+from app.client.expectations import figure
 from app.client.models import JSON, need, optional_float, optional_int
 
 Source = Literal["hypothesis", "measurement", "cached", "estimate"]
@@ -21,15 +22,6 @@ IntervalKind = Literal["unbiased", "model"]
 Label = int | float | str | None
 #: Rows of a table that are printed.
 ROWS = 40
-
-
-def figure(value: float, standard_error: float | None) -> str:
-    """A number for a person, with as many decimals as the first two digits of its standard error have; with six digits
-    where that is not known."""
-    if standard_error is None or not 0 < standard_error < math.inf:
-        return f"{value + 0.0:,.6g}"
-    decimals = min(max(1 - math.floor(math.log10(standard_error)), 0), 12)
-    return f"{round(value, decimals) + 0.0:,.{decimals}f}"
 
 
 def shown(value: float | None, standard_error: float | None) -> str:

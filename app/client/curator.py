@@ -610,6 +610,9 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({self.id!r}, dataset={self.opened.dataset!r})"
 
+    def __str__(self) -> str:
+        return f"{self!r}\n{self.plan}"
+
     @property
     def id(self) -> str:
         """The session's identifier."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.client.errors import Problem, ProtocolError
+from app.client.expectations import expectation_text
 
 JSON = Mapping[str, Any]
 
@@ -374,6 +375,11 @@ class Plan:
 
     ``update_bound`` is the worst-case number of updates; ``bound_status`` says which bound it is, or why there is none.
     ``regime`` is the sum of the budget that ``epsilon`` is a part of.
+
+    A plan that was asked for, and that of a session which was opened just now, foretells the standard errors of answers
+    in ``expected_standard_errors``, by kind of question, for ``mean``, ``sum`` and ``median`` by attribute; what they
+    rest on is in ``expectation``, and in ``questions_within`` how many questions of a wanted accuracy it pays for. They
+    are None elsewhere. Printed, a plan shows them as a table.
     """
 
     noise: str | None
@@ -394,7 +400,20 @@ class Plan:
     regime: str
     mode: str | None
     how: str | None
+    expected_standard_errors: JSON | None
+    expectation: JSON | None
+    questions_within: JSON | None
     raw: JSON = field(repr=False)
+
+    def __str__(self) -> str:
+        questions = "any number of" if self.max_queries is None else f"{self.max_queries:,}"
+        lines = [f"Plan: {questions} questions for epsilon {self.epsilon:f}", self.how or "", self.expected]
+        return "\n".join(line for line in lines if line)
+
+    @property
+    def expected(self) -> str:
+        """What is expected of answers, as a table and sentences 80 columns wide; empty where nothing is foretold."""
+        return expectation_text(self.raw)
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
@@ -418,6 +437,9 @@ class Plan:
             regime=str(need(reply, "regime")),
             mode=reply.get("mode"),
             how=reply.get("how"),
+            expected_standard_errors=reply.get("expected_standard_errors"),
+            expectation=reply.get("expectation"),
+            questions_within=reply.get("questions_within"),
             raw=dict(reply),
         )
 

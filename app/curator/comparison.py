@@ -81,11 +81,20 @@ class Comparison:
                 plans.append({"mechanism": mechanism, "problem": render(outcome)})
         return {"plans": plans, "best": self.best, **self.line()}
 
-    def line(self) -> dict[str, Any]:
-        """The line to beat, and what is better, as JSON."""
+    def line(self, expected: float | None = None) -> dict[str, Any]:
+        """The line to beat, and whether it is better, as JSON.
+
+        Args:
+            expected: the standard error that is foretold of answers, where no bound is promised.
+        """
         best = None if self.best is None else self.outcomes[self.best]
         bound = best.error_bound if isinstance(best, SessionPlan) else None
-        better = bound is None or self.gaussian.error_bound < bound
+        if bound is not None:
+            # Noise is not better than itself, whatever rounding makes of its scale.
+            itself = isinstance(best, Plan) and _is_gaussian(best)
+            better = self.gaussian.error_bound < bound and not itself
+        else:
+            better = expected is None or self.gaussian.sigma < expected
         return {"independent_gaussian": {**self.gaussian.document(), "better": better}, "advice": self.advice}
 
 
@@ -196,13 +205,18 @@ def _advice(
             f"whole mass, {dataset.mass_bound:.6g}: answering 0 is as good. Raise epsilon, ask fewer queries, or allow "
             "fewer updates."
         )
+    if _is_gaussian(plan):
+        return f"The best mechanism is {line}: its error bound is {plan.error_bound:.6g}, for all queries."
     if gaussian.error_bound < plan.error_bound:
+        better = (
+            f"I{line[1:]} is better: {gaussian.error_bound:.6g} against {plan.error_bound:.6g} for the best mechanism."
+        )
+        if plan.direct:
+            # Whose noise grows faster with the number of queries.
+            return better
         # The one grows as the square root of the queries, the other hardly.
         enough = request.max_queries * (plan.error_bound / gaussian.error_bound) ** 2
-        return (
-            f"I{line[1:]} is better: {gaussian.error_bound:.6g} against {plan.error_bound:.6g} for the best "
-            f"mechanism. A session pays off from some {enough:.2g} queries on."
-        )
+        return f"{better} A session pays off from some {enough:.2g} queries on."
     beats = f"The best mechanism's error bound, {plan.error_bound:.6g}, beats the {gaussian.error_bound:.6g} of {line}"
     if certain is not None and certain <= plan.error_bound:
         return f"{beats}, for all queries."
@@ -214,6 +228,11 @@ def _advice(
     if certain is None or gaussian.error_bound < certain:
         return f"{lasts}: where a bound must hold for all of them, the Gaussian noise is better."
     return f"{lasts}, which beats the Gaussian noise too."
+
+
+def _is_gaussian(plan: Plan) -> bool:
+    """Whether it is the line to beat: Gaussian noise on each answer."""
+    return plan.direct and plan.noise == "gaussian"
 
 
 def _advice_unbound(gaussian: Gaussian, request: SessionRequest) -> str:

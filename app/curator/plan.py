@@ -16,10 +16,12 @@ from typing import Any, Generic, Literal, TypeVar
 
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
+from app.curator.expectation import Expectation
 from app.curator.facts import Purchase as FactPurchase
 from app.curator.request import SessionRequest
 from app.measurements.record import Purchase
 from app.measurements.strategy import Strategy
+from app.policies.foretelling import Paid
 from app.privacy.conversion import epsilon_alone
 from app.privacy.costs import PrivacyEvent
 from app.privacy.exactness import floor_to
@@ -147,8 +149,12 @@ class SessionPlan:
         """A bound that all answers keep with probability 1 - beta, in counts; None where no such thing is promised."""
         return None
 
-    def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float] | None:
-        """The standard errors to expect before anything is known of the data; None where they are not foretold."""
+    def expectation(self, dataset: PublicDataset, request: SessionRequest) -> Expectation | None:
+        """What to expect before anything was measured of the data; None where nothing is foretold."""
+        return None
+
+    def paid(self, dataset: PublicDataset, request: SessionRequest) -> Paid | None:
+        """How many questions of the accuracy that is asked for the share pays for; None where none is."""
         return None
 
     def document(self) -> dict[str, Any]:

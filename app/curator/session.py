@@ -17,6 +17,7 @@ from app.constructions.base import Hypothesis
 from app.constructions.dumps import Dump
 from app.curator.answers import FirstAnswers
 from app.curator.errors import QueriesExhausted
+from app.curator.expectation import told
 from app.curator.mechanisms.protocol import (
     NO_TARGET,
     NO_VALUE,
@@ -31,6 +32,7 @@ from app.curator.mechanisms.protocol import (
     Target,
     Units,
 )
+from app.curator.mechanisms.recorded import RecordedMechanism
 from app.curator.mechanisms.serving import mechanism_of
 from app.curator.opening import Opening
 from app.declarations.errors import InvalidRequest
@@ -109,6 +111,14 @@ class Session:
         found = self.mechanism.purchases(self.state)
         self.plan.holds.minus(total(each.price for each in found))  # refuses to spend more than is held
         return found
+
+    def expected(self) -> dict[str, Any]:
+        """What to expect of a session that answers from evidence, given what was measured before its first question, as
+        JSON; nothing of others."""
+        if not isinstance(self.mechanism, RecordedMechanism):
+            return {}
+        paid = self.plan.paid(self.opening.dataset, self.opening.request)
+        return told(self.mechanism.expectation(self.state), paid)
 
     @property
     def updates_used(self) -> int:

@@ -311,6 +311,33 @@ class LedgerView(Reply):
     next: str = ""
 
 
+class ExpectationView(Reply):
+    """What the foretold errors of a plan rest on.
+
+    ``units`` are those of each kind of question. ``tenth`` has the errors of the tenth question, where the number of
+    questions was left open and later ones get less; else it is null. ``records`` is the number for which errors of
+    means, medians and shares are told. ``words`` say what was assumed.
+    """
+
+    units: dict[str, str]
+    tenth: dict[str, float | dict[str, float | None] | None] | None
+    records: float | None
+    words: list[str]
+
+
+class QuestionsWithin(Reply):
+    """How many questions of the accuracy that was asked for the share pays for: ``counts`` different counts at least,
+    each measured by itself, whose intervals reach ``within`` at most; ``whole_table`` tells whether it pays for all
+    cells of the table at once, of which every count is then known so well. ``words`` say the same.
+    """
+
+    within: float
+    confidence: float
+    counts: int
+    whole_table: bool
+    words: list[str]
+
+
 class PlanView(Reply):
     """A session's plan and promises; errors and scales in counts.
 
@@ -327,6 +354,13 @@ class PlanView(Reply):
     where none were declared. Of a contract ``threshold`` is that of the tests, ``noise_scale`` their noise's,
     ``measured_scale`` that of a measurement behind a hit, and ``drift`` how far answers may lie from what was tested;
     the ``error_bound`` is that of counts, and each answer tells its own.
+
+    Plans that are asked for, and that of a session in the reply which opens it, foretell the errors of sessions that
+    answer from evidence in ``expected_standard_errors``, by kind of question: of counts under conditions on
+    ``one_attribute`` and on ``two_attributes``, half the values of each, of a ``cell`` of a marginal, of a ``share``,
+    and by attribute of the ``mean``, ``sum`` and ``median`` of all records; of graphs and matrices of a ``cut``. A plan
+    knows public facts alone, an opened session what was measured too. ``expectation`` says what they rest on. Both are
+    null where nothing is bought, and ``questions_within`` is where no accuracy (``within``) was asked for.
     """
 
     noise: str | None
@@ -351,6 +385,9 @@ class PlanView(Reply):
     how: str | None = None
     measured_scale: float | None = None
     drift: float | None = None
+    expected_standard_errors: dict[str, float | dict[str, float | None] | None] | None = None
+    expectation: ExpectationView | None = None
+    questions_within: QuestionsWithin | None = None
 
 
 class PlanOutcome(Reply):
@@ -370,7 +407,8 @@ class PlanOutcome(Reply):
 class GaussianView(Reply):
     """Independent Gaussian noise on every answer, in counts: the line that a mechanism has to beat.
 
-    ``better``: its error bound, which holds for all queries, is below the (best) plan's, or there is no plan.
+    ``better``: its error bound, which holds for all queries, is below the (best) plan's, or there is no plan; where the
+    plan promises no bound, its sigma is below the largest error that is foretold of a count or a cut.
     """
 
     sigma: float
@@ -379,15 +417,12 @@ class GaussianView(Reply):
 
 
 class PlanReply(PlanView):
-    """A plan with the line it has to beat.
+    """A plan with the line it has to beat, which is null of a session of epsilon 0.
 
-    ``expected_standard_errors``, of sessions that answer from evidence, are those of counts under conditions on
-    ``one_attribute`` and on ``two_attributes``, half the values of each, before anything is known of the data; of
-    graphs and matrices that of a ``cut``. Both are null of a session of epsilon 0, which buys nothing. ``note`` says
-    that an analyst may not open what is planned where he has no grant and the data set takes one; else it is null.
+    ``note`` says that an analyst may not open what is planned where he has no grant and the data set takes one; else it
+    is null.
     """
 
-    expected_standard_errors: dict[str, float] | None
     independent_gaussian: GaussianView | None
     advice: str
     note: str | None

@@ -96,6 +96,10 @@ class Kind(ABC, Generic[A]):
     def shown(self, confidence: float, adaptive: bool, given: FloatArray | None) -> Estimates:
         """The estimate that is shown. (:meth:`app.policies.statistics.Statistics.shown`)"""
 
+    @abstractmethod
+    def errors(self) -> FloatArray:
+        """How far values are off, by the noise in what they follow from: standard deviations, of the first order."""
+
     @property
     def own_residuals(self) -> list[Residuals]:
         """The measurements that it may follow from, beside counts by all of its attributes."""
@@ -265,6 +269,11 @@ class Derived(Kind[A]):
         found = self.interval(known.joint, reach)
         possible = self.possible(self.counts.public_total)
         return found.shown(np.asarray(known.unbiased.all(axis=1)), confidence, reach, possible, given)
+
+    @np.errstate(divide="ignore", invalid="ignore")
+    def errors(self) -> FloatArray:
+        known = self.known().joint
+        return np.asarray(np.sqrt(known.weighed(self.slopes(known.values))[1]))
 
     def deviations(self, residuals: Residuals, question: Question, confidence: float) -> FloatArray:
         """How many deviations each value of a question reaches, or any of them where they are not the answers; zero

@@ -51,6 +51,12 @@ class Quantile(Kind[StatisticOfNumbers]):
         least = self.chosen_quantile(confidence) if adaptive else 0.0
         return self._shown(confidence, least, given)
 
+    def errors(self) -> FloatArray:
+        known, base = self._distributions(), self._base()
+        found = self._modelled(base) if known is None else known
+        errors = [own.error(level, base) for own in found for level in self.asked.levels]
+        return self.asked.step * np.array(errors)
+
     def _decide_ranges(self, share: float, slack: float) -> Wanted | None:
         """Counts of ranges where quantiles may lie, each of about as many records as noise hides."""
         noise = self.policy.noise(share)

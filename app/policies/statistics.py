@@ -9,7 +9,7 @@ from typing import Any
 
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
-from app.measurements.strategies.tables import Moment
+from app.measurements.strategies.tables import EXACT_BITS, Moment
 from app.policies.kinds import Kind
 from app.policies.moments import Mean, Sum, Variance
 from app.policies.quantiles import Quantile
@@ -19,6 +19,8 @@ from app.policies.table import Policy, Wanted
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.tensor import FloatArray
 
+#: What multipliers of a strategy may add to the bits of its sums.
+_SPARE_BITS = 5
 _KINDS: dict[str, type[Kind[Any]]] = {
     "sum": Sum,
     "mean": Mean,
@@ -29,9 +31,10 @@ _KINDS: dict[str, type[Kind[Any]]] = {
 }
 
 
-def largest_of(query: CompiledStatistic) -> int:
-    """The most that one record adds to a number that is measured for a query."""
-    return _KINDS[query.kind].largest(query)
+def is_sound(query: CompiledStatistic, capacity: int) -> bool:
+    """Whether all that may be measured for a query of so many records is a 64-bit integer."""
+    # Multipliers that divide a price take a few bits more.
+    return _KINDS[query.kind].largest(query) * capacity < 1 << (EXACT_BITS - _SPARE_BITS)
 
 
 class Statistics:
@@ -78,6 +81,11 @@ class Statistics:
             given: the values that were shown before; they are shown again.
         """
         return self._kind(asked).shown(confidence, adaptive, given)
+
+    def errors(self, asked: CompiledStatistic) -> FloatArray:
+        """How far the values of a statistic are off, by the noise in what they follow from: standard deviations, of the
+        first order."""
+        return self._kind(asked).errors()
 
     def _kind(self, asked: CompiledStatistic) -> Kind[Any]:
         return _KINDS[asked.kind](self._policy, self._moments, asked)

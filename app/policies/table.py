@@ -29,7 +29,7 @@ from app.estimation.scores import Scores
 from app.estimation.tables.dense_fit import DenseFit, whole_table
 from app.estimation.tables.estimates import around, contradicted, possible
 from app.estimation.tables.local_fit import MOST_FITTED, Fit, LocalFits
-from app.estimation.tables.residuals import Residuals, Unbiased, blank
+from app.estimation.tables.residuals import Residuals, Unbiased
 from app.estimation.tails import Term, norm_quantile, normal_quantile, reach
 from app.measurements.noise import Noise, NoiseKind
 from app.measurements.noise_search import (
@@ -85,8 +85,6 @@ OLD_PART = 0.1
 _LEAST_VARIANCE = 1e-9
 #: What differs by no more than this factor differs by how it was computed.
 _ALIKE = 1.001
-#: Of about how many attributes, and sets of them, errors are foretold.
-_SAMPLED = 16
 
 
 class OutOfReach(ValueError):
@@ -235,6 +233,16 @@ class Policy:
         return self._funds.pure and self.mode != "lift"
 
     @property
+    def funds(self) -> Funds:
+        """What may be paid."""
+        return self._funds
+
+    @property
+    def total(self) -> float:
+        """All that may be paid, in the session's currency."""
+        return self._funds.epsilon if self.pure else self._funds.renyi
+
+    @property
     def kappa(self) -> float:
         """The factor of predictions' standard errors: how far the last ones were off."""
         return self._scores.kappa
@@ -358,53 +366,20 @@ class Policy:
             raise OutOfReach(price, left)
         return buy
 
-    def expected(self) -> tuple[float, float] | None:
-        """The standard errors to expect of counts under conditions on one attribute, and on two, before anything is
-        known of the data: of half the values of each, the median over some attributes.
+    def alone_within(self, within: float, confidence: float) -> int:
+        """How many counts the whole budget pays for at least whose intervals reach so far at most, each measured by
+        itself.
 
-        They follow from what the opening buys, or else are those of noise that all questions share the budget for. Of
-        many attributes some stand for all. None where there are no attributes to condition on.
+        Raises:
+            OutOfReach: when there is no noise so small.
         """
-        funds = self._funds
-        if funds.within is not None:
-            error = funds.within / normal_quantile(funds.confidence)
-            return error, error
-        if self.mode == "laplace":
-            alone = math.sqrt(2) * funds.gamma * self._questions / funds.epsilon
-            return alone, alone
-        if not self._attributes:
-            return None
-        sampled = self._attributes[:: len(self._attributes) // (_SAMPLED + 1) + 1]
-        planned, spent = self._planned(self.opening(), frozenset(sampled))
-        left = funds.renyi - spent if self.mode != "table" else 0.0
-        shared = funds.gamma * math.sqrt(funds.order * self._questions / (2 * left)) if left > 0 else math.inf
 
-        def of(attributes: tuple[int, ...]) -> float:
-            starts = {a: self._start(a) for a in attributes}
-            halves = {a: start.labels < start.cells / 2 for a, start in starts.items()}
-            variance = float(planned.unbiased(Product.over(halves)).variances)
-            return min(shared, math.sqrt(variance)) if variance >= 0 else shared
+        def meets(noise: Noise) -> bool:
+            return reach([Term.of(noise, np.ones(1))], confidence) <= within
 
-        ones = [(a,) for a in sampled]
-        twos = list(itertools.combinations(sampled, 2)) or ones
-        medians = [float(np.median([of(a) for a in sets[:: len(sets) // _SAMPLED + 1]])) for sets in (ones, twos)]
-        return medians[0], medians[1]
-
-    def _planned(self, bought: list[Wanted], inside: frozenset[int]) -> tuple[Residuals, float]:
-        """The knowledge of some attributes after these purchases, all values zero, and what the purchases cost.
-
-        A measurement tells of these attributes what its sum over all others does: it takes no more, however many there
-        are.
-        """
-        precisions: dict[Marginal, float] = {}
-        for buy in bought:
-            marginal = buy.marginal.onto(inside)
-            variance = buy.noise.variance * (buy.marginal.cells // marginal.cells)
-            precisions[marginal] = precisions.get(marginal, 0.0) + 1 / variance
-        planned = self.residuals.fresh()
-        for marginal, precision in precisions.items():
-            planned.add(blank(marginal, 1 / precision))
-        return planned, sum(self.price(buy.noise) for buy in bought)
+        guess, total = squared(within / normal_quantile(confidence)), self.total
+        buy = self._cheapest(TableStrategy.of(self._marginal(())), meets, guess, total)
+        return math.floor(total / (self.price(buy.noise) * (1 + SLACK)))
 
     def _part(self, marginal: Marginal, part: float) -> Wanted:
         """The noise that a part of the whole budget buys."""
@@ -456,6 +431,31 @@ class Policy:
         if self.mode == "laplace":
             return left / (1 + self._rest())
         return left / (1 + self._later(question, whole=True))
+
+    def purchase(self, question: Question, left: float) -> Wanted | None:
+        """The purchase for a question about counts that is not answered free; None where nothing is bought."""
+        if self.mode == "table":
+            return None
+        return self._alone(question, left) if self.mode == "laplace" else self._worth(question, left)
+
+    def ahead(self, question: Question, left: float, purchases: int, *, whole: bool = False) -> float:
+        """Take it that so much was bought for others like a question, with their shares; what is left then.
+
+        Args:
+            question: of this table.
+            left: before that.
+            purchases: how many.
+            whole: whether they are for whole marginals, or worth as much.
+        """
+        for _ in range(purchases):
+            if self.mode == "laplace":
+                left -= self.share(question, left)
+            else:
+                left -= left / (1 + self._later(question, whole or self._worth_whole(question)))
+            self._asked += 1
+            self._purchases += 1
+            self._paid.append(True)
+        return left
 
     def note(self, question: Question, *, paid: bool) -> None:
         """Take note of a question that was answered, and whether something was measured for it."""
@@ -654,6 +654,18 @@ class Policy:
 
     def _share(self, question: Question, left: float, prediction: Prediction, slack: float) -> Wanted | None:
         """Budget first: the question's share of what is left, unless the prediction is as good."""
+        wanted = self._worth(question, left)
+        known = prediction.standard_error > 0 or self.residuals.begun
+        if (
+            wanted is not None
+            and known
+            and slack * self.kappa * prediction.standard_error <= self._error(question, wanted)
+        ):
+            return None
+        return wanted
+
+    def _worth(self, question: Question, left: float) -> Wanted | None:
+        """The purchase of the question's share."""
         if left <= 0:
             return None
         whole = self._worth_whole(question)
@@ -662,11 +674,7 @@ class Policy:
         if noise is None:
             return None
         marginal = self._whole_of(question) if whole and not question.shape else question.marginal_of(self._sizes)
-        wanted = self._best(question, Wanted.of(marginal, noise), share)
-        known = prediction.standard_error > 0 or self.residuals.begun
-        if known and slack * self.kappa * prediction.standard_error <= self._error(question, wanted):
-            return None
-        return wanted
+        return self._best(question, Wanted.of(marginal, noise), share)
 
     def _best(self, question: Question, plain: Wanted, share: float) -> Wanted:
         """Of a question's own marginal and the strategies that serve it besides, with the noise that its share pays

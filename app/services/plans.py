@@ -9,6 +9,7 @@ from app.curator.calibration import noise_scales
 from app.curator.comparison import compare, parse_comparison, weigh
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
+from app.curator.expectation import told
 from app.curator.mechanisms.serving import mechanism_of
 from app.curator.opening import Opening
 from app.curator.plan import FREE
@@ -48,16 +49,16 @@ class Plans:
         with while_wanted(check):
             opening, why = self.opening(dataset, request)
             request, plan = opening.request, opening.plan
-            expected = plan.expected_errors(dataset, request)
+            expectation, paid = plan.expectation(dataset, request), plan.paid(dataset, request)
         scales = noise_scales(dataset, request, plan)
         line = {"independent_gaussian": None, "advice": FREE}
         if request.epsilon:
-            line = weigh(dataset, [request], [plan]).line()
+            line = weigh(dataset, [request], [plan]).line(None if expectation is None else expectation.error)
         return {
             **plan.reply(),
             "mechanism": request.document(),
             "why": why,
-            "expected_standard_errors": expected,
+            **told(expectation, paid),
             "noise_scales": scales,
             **line,
         }

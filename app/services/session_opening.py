@@ -70,6 +70,7 @@ class Prepared:
         dummy: made-up records, and what is public of them, which the session is on instead of the data set's.
         release: the document of the release that the session is of, which measures later; None of others.
         expected_seconds: what the work on a release will take, about.
+        expected: what is said of an evidence session's errors, by what it starts from and measures at its opening.
     """
 
     opening: Opening
@@ -80,6 +81,7 @@ class Prepared:
     dummy: Dummy | None = None
     release: bytes | None = None
     expected_seconds: float = 0.0
+    expected: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 class SessionOpener:
@@ -209,7 +211,9 @@ class SessionOpener:
             pin_all(tx, row.name, session)
         data = self._private.counts(opening.dataset.space, row.vault_entry)
         made = tuple(measured_all(self._noise, opening.dataset.space, data, session.purchases()))
-        return replace(prepared, opening=opening, made=made)
+        for measured in made:
+            session.pin(measured)
+        return replace(prepared, opening=opening, made=made, expected=session.expected())
 
     def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:
         """Open a session: reserve its share, buy what it needs, commit, and only then reply.
@@ -338,6 +342,7 @@ class SessionOpener:
         tx.move_ledger(movements)
         why = {} if prepared.why is None else {"why": prepared.why}
         view = session_view(opened) if prepared.release is None else release_view(release, opened)
+        view["plan"] |= prepared.expected
         reply = orjson.dumps(view | why)
         if key is not None:
             tx.add_replies([key.row(reply, now, opens=True)])

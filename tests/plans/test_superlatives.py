@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from app.curator.comparison import weigh
 from app.curator.dataset import PublicDataset
@@ -14,7 +17,9 @@ from app.curator.planners.graph import MOST_NODES
 from app.curator.planning import chosen, make_plan
 from app.curator.request import parse_request
 from app.curator.workload_comparison import NEARER, chosen_method, ways_of
+from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
+from app.services.plans import Plans
 from app.services.release_request import parse_release
 
 pytestmark = pytest.mark.unit
@@ -61,14 +66,80 @@ def test_a_chosen_mechanism_is_called_best_only_where_no_other_number_is_smaller
     if SUPERLATIVE.search(why) is None:
         return
     plan = make_plan(dataset, request)
-    expected = plan.expected_errors(dataset, request)
-    mine = [*expected.values()] if expected else [plan.standard_error] if isinstance(plan, Plan) else []
+    expected = plan.expectation(dataset, request)
+    mine = [expected.error] if expected else [plan.standard_error] if isinstance(plan, Plan) else []
     others = [make_plan(dataset, request.with_mechanism(other)) for other in ("gaussian", "laplace")]
     told = [other.standard_error for other in others if isinstance(other, Plan)]
     told.append(weigh(dataset, [request], [plan]).gaussian.sigma)
     assert mine
     assert all(error is not None and each is not None for error, each in itertools.product(mine, told))
     assert max(error for error in mine if error) <= min(each for each in told if each) * NEAR
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "table": {"attributes": [{"name": "a", "size": 2}, {"name": "x", "lower": 0, "upper": 9, "grid": 1}]},
+    "graph": {"nodes": 40},
+    "bipartite": {"left": 50, "right": 40},
+    "matrix": {"rows": 30, "columns": 20, "lower": -1, "upper": 1},
+    "multiset": {"capacity": 1000},
+}
+
+
+@settings(max_examples=60)
+@given(
+    kind=st.sampled_from(sorted(KINDS)),
+    public=st.booleans(),
+    epsilon=st.sampled_from([0.01, 0.3, 1.0]),
+    max_queries=st.sampled_from([None, 1, 15, 100, 10_000]),
+    mechanism=st.sampled_from([None, "evidence", "histogram", "gaussian", "laplace", "mw"]),
+    contract=st.booleans(),
+)
+@example("table", True, 1.0, 10_000, None, False)
+@example("table", True, 1.0, 15, "gaussian", False)
+@example("graph", False, 0.3, 15, "laplace", False)
+@example("multiset", False, 1.0, 100, None, False)
+def test_sentences_of_a_reply_agree_with_its_numbers(
+    kind: str, public: bool, epsilon: float, max_queries: int | None, mechanism: str | None, contract: bool
+) -> None:
+    """What a plan's reply says of the noise that it has to beat, as it is printed: "A against B" and "beats" name the
+    smaller number first, a number of queries from which a session pays off is above the one that was planned for,
+    and ``better`` is what the numbers beside it are. Catches a sentence about noise that is said to be better than
+    itself, and a flag that calls noise better of which the reply foretells a larger error."""
+    words = {"name": "t", "kind": kind, "records_public": public, "budget": BUDGET, **KINDS[kind]}
+    dataset = PublicDataset(parse_spec(words), 1000 if public and kind != "matrix" else None)
+    asked: dict[str, Any] = {"dataset": "t", "epsilon": epsilon, **({"max_updates": 5} if mechanism == "mw" else {})}
+    asked |= {} if max_queries is None else {"max_queries": max_queries}
+    asked |= {} if mechanism is None else {"mechanism": {"construction": mechanism}}
+    asked |= {"contract": True} if contract else {}
+    try:
+        reply = Plans(Alone(dataset), memory_limit=1 << 30, release_seconds=60.0, render=dict).plan(asked)  # type: ignore[arg-type]
+    except CuratorError:
+        return
+    line, advice = reply["independent_gaussian"], reply["advice"]
+    for pattern in (r"([\d.e+]+) against ([\d.e+]+)", r"bound, ([\d.e+]+), beats the ([\d.e+]+) of"):
+        for smaller, larger in re.findall(pattern, advice):
+            assert float(smaller) < float(larger), advice
+    for enough in re.findall(r"from some ([\d.e+]+) queries", advice):
+        assert float(enough) > asked["max_queries"], advice
+    told = reply["expected_standard_errors"]
+    if reply["error_bound"] is not None:
+        assert line["better"] <= (line["error_bound"] < reply["error_bound"])
+        assert not ("is better" in advice and not line["better"])
+    elif told is not None:
+        single = [told[kind] for kind in ("one_attribute", "two_attributes", "cell", "cut") if kind in told]
+        assert line["better"] is (line["sigma"] < max(single))
+    if reply["why"] is not None and SUPERLATIVE.search(reply["why"]):
+        assert told is None
+
+
+class Alone:
+    """Data sets of which there is one."""
+
+    def __init__(self, dataset: PublicDataset) -> None:
+        self._dataset = dataset
+
+    def public(self, name: str) -> PublicDataset:
+        return self._dataset
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import Counts, counts_in, pieces_of
 from app.measurements.record import Measurement
-from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
-from app.policies.statistics import Statistics, largest_of
+from app.measurements.strategies.tables import Moment, TableStrategy
+from app.policies.statistics import Statistics, is_sound
 from app.policies.table import Bought, Funds, Policy, Prediction, Wanted
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.statistic import CompiledStatistic
@@ -21,9 +21,6 @@ from app.spaces.query import Query
 from app.spaces.questions import check_told
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray
-
-#: What multipliers of a strategy may add to the bits of its sums.
-_SPARE_BITS = 5
 
 
 @dataclass(eq=False)
@@ -55,7 +52,7 @@ class Evidence(PayingState):
             assert isinstance(measurement, Counts)
             known = self.moments.get(moment)
             if known is None:
-                known = self.moments[moment] = Residuals(self.residuals.sizes, None, self.residuals.starting)
+                known = self.moments[moment] = self.residuals.untold()
             known.add(measurement)
 
 
@@ -129,8 +126,7 @@ class StatisticAnswerer(Answerer):
     def check(self) -> None:
         """Refuse also sums that might pass 64 bits."""
         query, capacity = self._query, self._space.capacity
-        # Multipliers that divide a price take a few bits more.
-        if largest_of(query) * capacity >= 1 << (EXACT_BITS - _SPARE_BITS):
+        if not is_sound(query, capacity):
             raise InvalidQuery(
                 f"a {query.kind} of so many numbers over {capacity:,} records passes 64 bits: declare a smaller "
                 "capacity, or a coarser grid"

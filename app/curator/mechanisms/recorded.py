@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from app.curator.errors import PlanInfeasible
+from app.curator.expectation import Expectation
 from app.curator.mechanisms.protocol import (
     GREATEST_ANSWER,
     NO_VALUE,
@@ -46,6 +47,10 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         self._bits = opening.plan.answer_bits
         self._farthest = math.ldexp(GREATEST_ANSWER, -self._bits)
         self._target = Target(opening.request.within, opening.request.confidence)
+
+    def expectation(self, state: P) -> Expectation | None:
+        """What to expect, given what was measured before the first question."""
+        return self._opening.plan.expectation(self._opening.dataset, self._opening.request)
 
     @abstractmethod
     def show(self, state: P, query: Query, units: Units, target: Target) -> Estimates:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from app.curator.expectation import Expectation
 from app.curator.mechanisms.evidence import Evidence, answerer_of
 from app.curator.mechanisms.protocol import (
     NO_VALUE,
@@ -25,10 +26,11 @@ from app.curator.mechanisms.protocol import (
 )
 from app.curator.mechanisms.recorded import RecordedMechanism, out_of_reach
 from app.curator.opening import Opening
-from app.curator.planners.table import TablePlan, funds_of, held_bytes, residuals_of
+from app.curator.planners.table import TablePlan, foretold, funds_of, held_bytes, residuals_of
 from app.estimation.intervals import Estimates
 from app.measurements.record import Purchase
 from app.measurements.strategy import Strategy
+from app.policies.foretelling import Foretelling
 from app.policies.quantiles import MOST_CELLS
 from app.policies.table import Bought, OutOfReach, Prediction
 from app.spaces.errors import InvalidQuery
@@ -83,6 +85,11 @@ class TableMechanism(RecordedMechanism[Evidence]):
             return [buying(each.strategy, each.noise) for each in state.policy.opening()]
         except OutOfReach as error:
             raise out_of_reach(error, self._plan) from None
+
+    def expectation(self, state: Evidence) -> Expectation:
+        """By all that was measured of the table, at the opening too."""
+        dataset = self._opening.dataset
+        return foretold(dataset, Foretelling(state.policy, (), state.held, state.moments, records=dataset.facts.mass))
 
     def admit(self, query: Query) -> None:
         """Refuse a query whose weights cannot be told over the attributes of a table.

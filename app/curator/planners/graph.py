@@ -15,6 +15,7 @@ from functools import partial
 
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
+from app.curator.expectation import Expectation
 from app.curator.plan import FREE, EvidencePlan, Offer
 from app.curator.planners.cells import MOST_BITS, MOST_NUMBERS
 from app.curator.planners.table import gaussian_of
@@ -67,6 +68,14 @@ _HOW: Mapping[GraphMode, str] = {
     "laplace": "few questions: each is measured with its part of epsilon",
 }
 
+#: What the error of a cut is that of.
+_CUTS: Mapping[GraphMode, str] = {
+    "degrees": "The error is that of a cut that is measured; those that are foretold well enough are not.",
+    "sums": "The error is about what degrees do not tell of a cut of half of the nodes.",
+    "edges": "The error is that of a cut of a quarter of all cells; it grows as the root of the number of cells.",
+    "laplace": "The error is that of each cut.",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class GraphPlan(EvidencePlan):
@@ -80,9 +89,9 @@ class GraphPlan(EvidencePlan):
     mode: GraphMode
     question_error: float
 
-    def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float] | None:
+    def expectation(self, dataset: PublicDataset, request: SessionRequest) -> Expectation | None:
         """That of a cut; None where nothing is bought."""
-        return None if self.free else {"cut": self.question_error}
+        return None if self.free else Expectation({"cut": self.question_error}, (_CUTS[self.mode],))
 
 
 def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:

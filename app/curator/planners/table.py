@@ -15,10 +15,12 @@ from functools import partial
 from app.constructions.registry import approximate
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
+from app.curator.expectation import Expectation, of_table
 from app.curator.plan import FREE, EvidencePlan, Offer
 from app.curator.request import SessionRequest
 from app.curator.workloads import too_many_values, values_bytes
 from app.estimation.tables.residuals import Residuals
+from app.policies.foretelling import Foretelling, Paid, paid_for
 from app.policies.table import Funds, Mode, OutOfReach, Policy
 from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent, PureStep
 from app.privacy.ledger import Amounts
@@ -42,16 +44,26 @@ _HOW: Mapping[Mode, str] = {
 class TablePlan(EvidencePlan):
     """The plan of a session that answers from evidence of a table."""
 
-    def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float] | None:
-        """Those of counts under conditions on one and on two attributes; None where nothing is bought."""
+    def expectation(self, dataset: PublicDataset, request: SessionRequest) -> Expectation | None:
+        """As of a table of which nothing was measured; None where nothing is bought, or the opening cannot be paid."""
         if self.free:
             return None
         policy = Policy(residuals_of(dataset.space, dataset.records), funds_of(dataset, request))
         try:
-            found = policy.expected()
+            due = policy.opening()
         except OutOfReach:
             return None
-        return None if found is None else {"one_attribute": found[0], "two_attributes": found[1]}
+        return foretold(dataset, Foretelling(policy, due, policy.total, records=dataset.facts.mass))
+
+    def paid(self, dataset: PublicDataset, request: SessionRequest) -> Paid | None:
+        """Of counts."""
+        return paid_for(dataset.space.shape, funds_of(dataset, request))
+
+
+def foretold(dataset: PublicDataset, found: Foretelling) -> Expectation:
+    """What is expected of a session on a table."""
+    assert isinstance(dataset.space, TableSpace)
+    return of_table(found, dataset.space)
 
 
 def held_bytes(space: Space) -> int:

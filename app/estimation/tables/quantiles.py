@@ -31,6 +31,8 @@ MOST_RANGES = 256
 _UNKNOWN = 1e-11
 #: Weights are told to this part of the largest: what rounding moved they are equal again.
 _TOLD = 2.0**-30
+#: By which part of their number records of a range are taken to lie elsewhere than the base says.
+_UNEVEN = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +151,16 @@ class Distribution:
         part = (goal - below[after - 1]) / inside if inside > 0 else 0.5
         spread = np.cumsum(base[first:stop])
         return first + min(int(np.searchsorted(spread, part * spread[-1])), stop - first - 1)
+
+    def error(self, level: float, base: FloatArray) -> float:
+        """How far off a quantile is, in places, where records are spread about as the base says. What the number below
+        any end tells is off by its noise, and by how unevenly records lie between that end and the quantile; the end
+        that tells best counts. Divided by how many records are at a place there, with what rounding to a place adds;
+        infinite where there are none."""
+        place, gaps = self.quantile(level, base), self.below - level * self.total
+        near = self.total * float(base[place] / base.sum())
+        off = float(np.hypot(self.errors(level), _UNEVEN * gaps)[1:-1].min(initial=_UNEVEN * self.total))
+        return math.hypot(off / near, math.sqrt(1 / 12)) if near > 0 else math.inf
 
     def interval(self, level: float, confidence: float, least: float = 0.0) -> tuple[int, int]:
         """The first and the last place where a quantile may be.

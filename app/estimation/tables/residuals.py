@@ -134,6 +134,10 @@ class Residuals:
         """The same table, of which nothing is measured."""
         return Residuals(self.sizes, self.public_total, self.starting)
 
+    def untold(self) -> Residuals:
+        """The same table for moments: nothing is measured, and no sum is public."""
+        return Residuals(self.sizes, None, self.starting)
+
     def knowing(self, measured: Iterable[Measurement[TableStrategy]]) -> Residuals:
         """The same table, of which the counts among these measurements are known and nothing else."""
         known = self.fresh()
@@ -1190,9 +1194,12 @@ def _name(question: Question) -> Hashable:
     return question.marginal
 
 
-def blank(marginal: Marginal, variance: float) -> Counts:
-    """A measurement with nothing but zeros and this variance a cell."""
-    return Counts(marginal, _smooth(variance), np.zeros(marginal.shape, dtype=np.int64))
+def imagined(marginal: Marginal, variance: float, values: FloatArray) -> Counts:
+    """A measurement with these values, as far as 64 bits tell small ones from large ones, of this variance."""
+    largest = max(float(np.abs(values).max(initial=0.0)), 1.0)
+    bits = max(0, min(_FINE, 61 - math.frexp(largest)[1]))
+    noise = replace(_smooth(variance), bits=bits)
+    return Counts(marginal, noise, np.rint(np.ldexp(values, bits)).astype(np.int64))
 
 
 def _smooth(variance: float) -> Noise:

@@ -54,7 +54,7 @@ class ShareQuery(GroupedQuery):
         there: dict[int, Members] = {}
         if isinstance(base, CompiledMarginal):
             there = {axis: cells.kept for axis, cells in zip(base.axes, base.cells, strict=True)}
-        return _of(space, base, records(space, self._both, there))
+        return share_of(space, base, records(space, self._both, there))
 
     def looked_at(self, space: Space) -> int:
         return values_looked_at(space, self._both, self.group_by)
@@ -71,7 +71,7 @@ class ShareQuery(GroupedQuery):
         part = read_base(space, said.of)
         if isinstance(part, CompiledMarginal):
             raise InvalidQuery("a canonical share is of records of one kind")
-        return _of(space, read_base(space, said.base), part)
+        return share_of(space, read_base(space, said.base), part)
 
 
 class _ShareForm(Form):
@@ -126,7 +126,7 @@ class CompiledShare(StatisticOfCells):
         return {"base": self.base.canonical, "of": self.part.canonical, "type": self.kind}
 
 
-def _of(space: TableSpace, base: Query, part: Query) -> CompiledShare:
+def share_of(space: TableSpace, base: Query, part: Query) -> CompiledShare:
     """The share of a part.
 
     Raises:
