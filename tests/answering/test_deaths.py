@@ -21,6 +21,7 @@ from typing import IO, Any, cast
 import numpy as np
 import pytest
 
+from app.bootstrap import reader_process
 from app.services.ballast import Ballast
 from app.services.errors import Unavailable
 from tests.kit.processes import end_with_tests
@@ -300,6 +301,8 @@ def test_what_cannot_be_had_is_refused() -> None:
 
 
 if __name__ == "__main__":
+    # All that are forked here ask this one to read their files: each would begin one of its own, and import it anew.
+    reader_process._NURSERY.begin().close()
     for line in sys.stdin:
         told = [begun(*words) for words in json.loads(line)]
         print(json.dumps([json.load(each) for each in told]), flush=True)  # noqa: T201
