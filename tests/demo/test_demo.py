@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import psutil
 import pytest
 
 from tests.kit.patience import patience
-from tests.kit.processes import end_with_tests
+from tests.kit.servers import Command
 
 pytestmark = pytest.mark.integration
 
@@ -22,23 +20,16 @@ pytestmark = pytest.mark.integration
 QUERIES = 30
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """The demonstration with its temporary files under ``folder``."""
+def start(folder: Path, *arguments: str) -> Command:
+    """The demonstration with its temporary files under ``folder``, and what it says beside that."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "app.cli", "demo", "--queries", str(QUERIES), *arguments],
-        env={**environment, "TMPDIR": str(folder), "COLUMNS": "160"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=_begin,
+    said = folder.with_name(f"{folder.name}-said")
+    said.mkdir()
+    return Command(
+        said,
+        ["demo", "--queries", str(QUERIES), *arguments],
+        {**environment, "TMPDIR": str(folder), "COLUMNS": "160"},
     )
-
-
-def _begin() -> None:
-    end_with_tests()
-    # A shell that starts the tests in the background has interrupts ignored, and that is inherited.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def servers_of(folder: Path) -> list[psutil.Process]:
@@ -61,8 +52,9 @@ def test_it_keeps_its_promises_and_leaves_nothing(tmp_path: Path) -> None:
     93% held in each of fifteen sessions with other noise.
     """
     demo = start(tmp_path)
-    output, _ = demo.communicate(timeout=240)
-    assert demo.returncode == 0, output
+    done = demo.ended(240)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
     assert output.count("promised bound") == 2
     assert len(re.findall(r"The transcript of \S+ replays", output)) == 3
     for kind in ("by degrees", "by groups", "spectral"):
@@ -82,18 +74,19 @@ def test_stopped_in_the_middle_it_leaves_nothing(tmp_path: Path, number: signal.
     while not servers_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(1.0)
-    demo.send_signal(number)
-    output, _ = demo.communicate(timeout=90)
-    assert demo.returncode != 0, output
+    os.kill(demo.pid, number)
+    done = demo.ended(90)
+    output = done.stdout + done.stderr
+    assert done.returncode > 0, output
     assert "Traceback" not in output
     assert servers_of(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_real_data(tmp_path: Path, shared: Path) -> None:
-    demo = start(tmp_path, "--data", str(shared / "data"))
-    output, _ = demo.communicate(timeout=280)
-    assert demo.returncode == 0, output
+    done = start(tmp_path, "--data", str(shared / "data")).ended(280)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
     assert "Adult" in output
     assert "email-Eu-core: Frieze/Kannan" in output
     assert "email-Eu-core: evidence" in output
@@ -102,8 +95,8 @@ def test_real_data(tmp_path: Path, shared: Path) -> None:
 def test_data_that_is_not_there(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    demo = start(tmp_path, "--data", str(empty))
-    output, _ = demo.communicate(timeout=60)
-    assert demo.returncode == 1
+    done = start(tmp_path, "--data", str(empty)).ended(60)
+    output = done.stdout + done.stderr
+    assert done.returncode == 1
     assert "adult-domain.json" in output
     assert "Traceback" not in output

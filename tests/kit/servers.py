@@ -93,24 +93,41 @@ def is_running(pid: int) -> bool:
     return True
 
 
+class Command:
+    """A command of the command line that has just begun.
+
+    Args:
+        place: an empty folder for what it says.
+    """
+
+    def __init__(self, place: Path, arguments: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> None:
+        self._arguments = list(arguments)
+        self._files = {name: place / name for name in ("input", "log", "errors", "ended")}
+        self._files["input"].write_text(stdin)
+        self.pid = starter().start(
+            arguments=self._arguments,
+            environment=dict(environment),
+            **{name: str(path) for name, path in self._files.items()},
+        )
+
+    def ended(self, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+        """What became of it. It is killed after so many seconds."""
+        deadline = time.monotonic() + patience(seconds)
+        while is_running(self.pid):
+            if time.monotonic() > deadline:
+                os.killpg(self.pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(self._arguments, seconds)
+            time.sleep(0.005)
+        code = int(self._files["ended"].read_text()) if self._files["ended"].exists() else -1
+        return subprocess.CompletedProcess(
+            self._arguments, code, self._files["log"].read_text(), self._files["errors"].read_text()
+        )
+
+
 def run(arguments: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> subprocess.CompletedProcess[str]:
     """A command of the command line, run to its end."""
     with tempfile.TemporaryDirectory(prefix="curator-command-") as place:
-        files = {name: Path(place) / name for name in ("input", "log", "errors", "ended")}
-        files["input"].write_text(stdin)
-        pid = starter().start(
-            arguments=list(arguments),
-            environment=dict(environment),
-            **{name: str(path) for name, path in files.items()},
-        )
-        deadline = time.monotonic() + patience(120)
-        while is_running(pid):
-            if time.monotonic() > deadline:
-                os.killpg(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(list(arguments), 120)
-            time.sleep(0.005)
-        code = int(files["ended"].read_text()) if files["ended"].exists() else -1
-        return subprocess.CompletedProcess(arguments, code, files["log"].read_text(), files["errors"].read_text())
+        return Command(Path(place), arguments, environment, stdin).ended()
 
 
 def curator(folder: Path, url: str | None, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:

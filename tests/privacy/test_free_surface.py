@@ -9,9 +9,6 @@ import json
 import os
 import re
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,13 +21,14 @@ import numpy as np
 import pytest
 
 from app.http.metrics import LEVELS_SECONDS
+from benchmarks.harness import free_port
 from tests.kit.patience import patience
-from tests.kit.processes import end_with_tests
+from tests.kit.servers import Server, environment, starter
 from tests.kit.service import NPY, npy, register, where
+from tests.kit.world import ADMIN_KEY
 
 pytestmark = pytest.mark.api
 
-ADMIN_KEY = "the-operators-own-key"
 #: Women and men of the first table, and all of them: numbers that no plan or counter comes to by chance.
 WOMEN, MEN = 48611, 31337
 
@@ -52,38 +50,19 @@ class Process:
 
 @contextlib.contextmanager
 def process(folder: Path) -> Iterator[Process]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
-    environment |= {
-        "CURATOR_DATA_DIR": str(folder / "data"),
-        "CURATOR_ADMIN_KEY": ADMIN_KEY,
-        "CURATOR_LOG_LEVEL": "debug",
-        "CURATOR_MAX_QUERY_BODY_BYTES": "65536",
-    }
-    output = folder / "output"
-    with output.open("wb") as sink:
-        command = [sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1", "--port", str(port)]
-        server = subprocess.Popen(
-            command, env=environment, stdout=sink, stderr=subprocess.STDOUT, preexec_fn=end_with_tests
-        )
+    settings = environment(folder / "data", None, log_level="debug", max_query_body_bytes="65536")
+    output, ended, port = folder / "output", folder / "ended", free_port()
+    serving = ["serve", "--host", "127.0.0.1", "--port", str(port)]
+    pid = starter().start(arguments=serving, environment=settings, log=str(output), ended=str(ended))
+    server = Server(pid, port, output)
     try:
-        url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + patience(60)
-        while True:
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{url}/readyz").status_code == 200:
-                    break
-            assert server.poll() is None, output.read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        yield Process(url, output)
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(60) == 0
+        server.wait_until_ready()
+        yield Process(server.url, output)
+        os.kill(pid, signal.SIGTERM)
+        assert server.wait_until_ended(60)
+        assert ended.read_text() == "0"
     finally:
-        if server.poll() is None:
-            server.kill()
-            server.wait()
+        server.kill()
 
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
