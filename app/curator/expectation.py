@@ -97,18 +97,19 @@ def of_table(found: Foretelling, space: TableSpace) -> Expectation:
 
 def _paid(paid: Paid) -> dict[str, Any]:
     near = f"within ± {paid.within:,.6g} ({paid.confidence:.6g})"
-    words = [f"The share pays for {paid.counts:,} different counts {near} at least, each measured by itself."]
-    if paid.whole_table:
+    what = "cuts" if paid.cells is None else "counts"
+    words = [f"The share pays for {paid.counts:,} different {what} {near} at least, each measured by itself."]
+    if paid.cells is not None and paid.whole_table:
         words.append(
             f"It pays for the whole table, of which all counts are then {near}: declare {paid.cells:,} questions or "
             "more."
         )
-    else:
+    elif paid.cells is not None:
         words.append("It does not pay for a whole table of which all counts are that near.")
     return {
         "within": paid.within,
         "confidence": paid.confidence,
         "counts": paid.counts,
-        "whole_table": paid.whole_table,
+        "whole_table": None if paid.cells is None else paid.whole_table,
         "words": words,
     }

@@ -112,13 +112,16 @@ class Session:
         self.plan.holds.minus(total(each.price for each in found))  # refuses to spend more than is held
         return found
 
-    def expected(self) -> dict[str, Any]:
-        """What to expect of a session that answers from evidence, given what was measured before its first question, as
-        JSON; nothing of others."""
+    def expected(self, made: Sequence[Measured]) -> dict[str, Any]:
+        """What is foretold of a session that answers from evidence and was asked nothing, as JSON; nothing of others.
+
+        Args:
+            made: what was measured at the opening, which the session takes in.
+        """
         if not isinstance(self.mechanism, RecordedMechanism):
             return {}
         paid = self.plan.paid(self.opening.dataset, self.opening.request)
-        return told(self.mechanism.expectation(self.state), paid)
+        return told(self.mechanism.expectation(self.state, made), paid)
 
     @property
     def updates_used(self) -> int:

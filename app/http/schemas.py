@@ -327,14 +327,15 @@ class ExpectationView(Reply):
 
 class QuestionsWithin(Reply):
     """How many questions of the accuracy that was asked for the share pays for: ``counts`` different counts at least,
-    each measured by itself, whose intervals reach ``within`` at most; ``whole_table`` tells whether it pays for all
-    cells of the table at once, of which every count is then known so well. ``words`` say the same.
+    each measured by itself, whose intervals reach ``within`` at most, or so many cuts of a graph or matrix;
+    ``whole_table`` tells whether it pays for all cells of the table at once, of which every count is then known so
+    well, and is null of graphs and matrices. ``words`` say the same.
     """
 
     within: float
     confidence: float
     counts: int
-    whole_table: bool
+    whole_table: bool | None
     words: list[str]
 
 

@@ -56,16 +56,16 @@ class Paid:
 
     Attributes:
         within, confidence: half the width of each interval, in counts, and its confidence.
-        counts: how many counts it pays for at least, each bought by itself.
-        cells: of the table.
+        counts: how many counts it pays for at least, each bought by itself; of graphs and matrices cuts.
+        cells: of the table; None of graphs and matrices.
         whole_table: whether it pays for all of them at once, so that every count is known so well.
     """
 
     within: float
     confidence: float
     counts: int
-    cells: int
-    whole_table: bool
+    cells: int | None = None
+    whole_table: bool = False
 
 
 def paid_for(sizes: Sequence[int], funds: Funds) -> Paid | None:
@@ -232,6 +232,8 @@ class Foretelling:
         buy = statistics.decide(asked, left, None, ANY)
         if buy is not None and buy.strategy.is_exact(capacity):
             self._learn(policy, moments, buy)
+        elif not policy.residuals.begun:
+            return None
         if policy.mode == "free" and not statistics.shown(asked, ANY, adaptive=False).unbiased.all():
             return None
         return _finite(float(statistics.errors(asked)[0]))

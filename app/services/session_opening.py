@@ -211,9 +211,7 @@ class SessionOpener:
             pin_all(tx, row.name, session)
         data = self._private.counts(opening.dataset.space, row.vault_entry)
         made = tuple(measured_all(self._noise, opening.dataset.space, data, session.purchases()))
-        for measured in made:
-            session.pin(measured)
-        return replace(prepared, opening=opening, made=made, expected=session.expected())
+        return replace(prepared, opening=opening, made=made, expected=session.expected(made))
 
     def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:
         """Open a session: reserve its share, buy what it needs, commit, and only then reply.

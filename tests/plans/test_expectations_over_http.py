@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from app.cli.application import cli
 from app.client import Curator
 from app.client.expectations import WIDTH, expectation_text
-from tests.kit.service import JSON, Service, register, unique
+from tests.kit.service import JSON, Service, ask, register, unique
 
 pytestmark = pytest.mark.api
 
@@ -91,6 +91,27 @@ def test_a_plan_says_how_many_questions_of_an_accuracy_it_pays_for(service: Serv
     assert (told[0]["within"], told[0]["confidence"], told[0]["whole_table"]) == (40.0, 0.95, False)
     assert told[0]["counts"] > told[1]["counts"] > 0
     assert f"{told[0]['counts']:,} different counts" in told[0]["words"][0]
+
+
+@pytest.mark.parametrize("declared", [{"kind": "graph", "nodes": 60}, {"kind": "bipartite", "left": 60, "right": 60}])
+def test_a_plan_of_a_graph_pays_for_as_many_cuts_as_it_says(service: Service, declared: JSON) -> None:
+    """A session that asks for an accuracy measures as many cuts as its plan named, each within it. Would catch a number
+    that the share does not pay for, and one that leaves most of it."""
+    name, analyst = unique("friends"), service.principal("analyst")
+    edges = "".join(f"{i},{j}\n" for i in range(30) for j in range(i + 1, 60, 7))
+    spec = {**declared, "name": name, "budget": SPEC["budget"]}
+    assert register(service.admin, spec, edges.encode(), "edges.csv").status_code == 201
+    told = planned(analyst, name, within=60).json()["questions_within"]
+    assert 5 < told["counts"] < 60
+    assert told["whole_table"] is None
+    assert "different cuts" in told["words"][0]
+    id = analyst.post("/v1/sessions", json={"dataset": name, "epsilon": 0.5, "within": 60}).json()["id"]
+    for start in range(told["counts"]):
+        cut = {"type": "cut", "left": list(range(start, 30)), "right": list(range(30, 60))}
+        low, high = ask(analyst, id, cut)["interval"]
+        assert high - low <= 2 * 60
+    state = analyst.get(f"/v1/sessions/{id}").json()
+    assert 0 < state["spent_epsilon"] <= 0.5
 
 
 def test_clients_show_the_same_table_in_eighty_columns(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

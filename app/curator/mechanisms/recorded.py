@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from app.curator.mechanisms.protocol import (
     NO_VALUE,
     Answer,
     AnsweringMechanism,
+    Measured,
     PayingState,
     Pinning,
     Target,
@@ -48,8 +50,8 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         self._farthest = math.ldexp(GREATEST_ANSWER, -self._bits)
         self._target = Target(opening.request.within, opening.request.confidence)
 
-    def expectation(self, state: P) -> Expectation | None:
-        """What to expect, given what was measured before the first question."""
+    def expectation(self, state: P, made: Sequence[Measured]) -> Expectation | None:
+        """What to expect of a session that has been asked nothing, which takes in what was measured at its opening."""
         return self._opening.plan.expectation(self._opening.dataset, self._opening.request)
 
     @abstractmethod

@@ -86,8 +86,10 @@ class TableMechanism(RecordedMechanism[Evidence]):
         except OutOfReach as error:
             raise out_of_reach(error, self._plan) from None
 
-    def expectation(self, state: Evidence) -> Expectation:
-        """By all that was measured of the table, at the opening too."""
+    def expectation(self, state: Evidence, made: Sequence[Measured]) -> Expectation:
+        """By all that was measured of the table."""
+        for measured in made:
+            self.pin(state, measured)
         dataset = self._opening.dataset
         return foretold(dataset, Foretelling(state.policy, (), state.held, state.moments, records=dataset.facts.mass))
 

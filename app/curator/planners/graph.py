@@ -13,6 +13,8 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 
+import numpy as np
+
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.expectation import Expectation
@@ -20,11 +22,14 @@ from app.curator.plan import FREE, EvidencePlan, Offer
 from app.curator.planners.cells import MOST_BITS, MOST_NUMBERS
 from app.curator.planners.table import gaussian_of
 from app.curator.request import SessionRequest
-from app.measurements.noise_search import noise_on_grid
+from app.estimation.tails import Term, normal_quantile, reach
+from app.measurements.noise import Noise
+from app.measurements.noise_search import cheapest_noise, noise_on_grid
 from app.measurements.record import Purchase
 from app.measurements.strategies.asked import Asked
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
+from app.policies.foretelling import Paid
 from app.policies.graph import GraphMode
 from app.privacy.costs import PureStep
 from app.privacy.exactness import EXACT, floor_to
@@ -92,6 +97,23 @@ class GraphPlan(EvidencePlan):
     def expectation(self, dataset: PublicDataset, request: SessionRequest) -> Expectation | None:
         """That of a cut; None where nothing is bought."""
         return None if self.free else Expectation({"cut": self.question_error}, (_CUTS[self.mode],))
+
+    def paid(self, dataset: PublicDataset, request: SessionRequest) -> Paid | None:
+        """Of cuts, each measured by itself; more where edges lie so near that they need not be."""
+        within, confidence, share = request.within, request.confidence, dataset.share(request.epsilon)
+        if within is None or not share:
+            return None
+        everything, bits = _everything(dataset.space), dataset.space.answer_bits
+
+        def meets(noise: Noise) -> bool:
+            return reach([Term.of(noise, np.ones(1))], confidence) <= within
+
+        def price(noise: Noise) -> Decimal:
+            return dataset.purchase(everything, noise).price.renyi
+
+        deviation = within / normal_quantile(confidence)
+        noise = cheapest_noise({"gaussian": deviation, "laplace": deviation / math.sqrt(2)}, meets, price, bits)
+        return Paid(within, confidence, 0 if noise is None else int(share // price(noise)))
 
 
 def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
@@ -190,6 +212,11 @@ def _largest(space: Space) -> Fraction:
     return space.upper - space.lower if isinstance(space, MatrixSpace) else Fraction(1)
 
 
+def _everything(space: Space) -> Asked:
+    """The sum of all cells, which moves as far as any cut does."""
+    return Asked.of(CutQuery(type="cut", left="all", right="all").compiled(space))
+
+
 def _total(dataset: PublicDataset, held: Decimal, *, pure: bool) -> Purchase[Asked]:
     """The sum of all cells, with the noise of the least variance that so much pays for.
 
@@ -197,7 +224,7 @@ def _total(dataset: PublicDataset, held: Decimal, *, pure: bool) -> Purchase[Ask
         Unaffordable: when it would be too large to be drawn.
     """
     space, order = dataset.space, dataset.budget.order
-    everything, bits = Asked.of(CutQuery(type="cut", left="all", right="all").compiled(space)), space.answer_bits
+    everything, bits = _everything(space), space.answer_bits
     noise = noise_on_grid(float(held), float(order), *everything.sensitivity(dataset.adjacency, bits), bits, pure=pure)
     if noise is None:
         raise Unaffordable("so small a share pays for no noise that can be drawn: raise epsilon")
