@@ -222,6 +222,13 @@ class Derived(Kind[A]):
         """What a record is taken to add to each number but the first where nothing is known."""
         return self.extent[1] / 2
 
+    def hedged(self, means: FloatArray, spreads: FloatArray) -> FloatArray:
+        """What a record is taken to add to each of these where a model says so, give or take.
+
+        One that a model puts in the middle of what is possible would need no number of records beside it.
+        """
+        return np.copysign(np.hypot(means, spreads), means)
+
     @abstractmethod
     def known(self) -> Known:
         """The numbers of records, and all others."""
@@ -311,9 +318,8 @@ class _Terms:
         if kind.counts.begun:
             means = known.joint.values[:, 1:] / count
             if hedged:
-                # One that a model puts in the middle of what is possible would need no number of records beside it.
                 spread = np.where(known.unbiased, 0.0, np.nan_to_num(known.joint.variances))[:, 1:]
-                means = np.copysign(np.hypot(means, np.sqrt(spread) / count), means)
+                means = kind.hedged(means, np.sqrt(spread) / count)
             means = np.clip(means, least, most)
         else:
             means = np.broadcast_to(kind.likely, (len(count), len(most)))

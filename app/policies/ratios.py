@@ -66,9 +66,16 @@ class Ratio(Derived[CompiledRatio]):
 
     @property
     def likely(self) -> FloatArray:
-        """Nothing cancels: were both sums in the middle of what is possible no number of records would be needed."""
-        found: FloatArray = np.array(super().likely)
-        found[_OF - 1] *= -1
+        found = np.zeros(self.extent[1].shape)
+        if self.asked.apart:
+            found[_OF_COUNT - 1] = 1.0
+        return self.hedged(found, super().likely)
+
+    def hedged(self, means: FloatArray, spreads: FloatArray) -> FloatArray:
+        """The sum below is taken to be larger than it is said to: where both lie alike within their bounds no number of
+        records would be needed, as its noise cancels."""
+        found = means.copy()
+        found[..., _PER - 1] += spreads[..., _PER - 1]
         return found
 
     def known(self) -> Known:
