@@ -138,10 +138,13 @@ def chosen_method(dataset: PublicDataset, request: SessionRequest) -> tuple[Sess
     # Where no method has a plan, the refusal is that of the one which serves the most workloads of the kind.
     widest = "histogram" if request.workload.workload.whole else "factorization"
     name = widest if best is None else best.name
-    why = f"{name} is expected to err least of all methods for this workload and this share"
+    why = f"errors of no method are foretold for this workload and this share, and {name} serves it"
     if best is not None and best.expected is not None:
         most = "" if best.basis == "exact" else f"{best.basis} "
-        why += f": {most}{best.expected.rms:.4g} in the root mean square"
+        why = (
+            f"{name} is expected to err least of the methods whose errors are foretold, for this workload and this "
+            f"share: {most}{best.expected.rms:.4g} in the root mean square"
+        )
         if best.name in NEARER:
             # What another method is expected to err may be less than that.
             why += f", and on the surveys that were tried at most {NEARER[best.name]:g} of it"

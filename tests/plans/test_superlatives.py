@@ -171,3 +171,26 @@ def test_a_chosen_method_is_not_contradicted_by_the_list(
     ]
     if smaller:
         assert f"at most {NEARER[best.name]:g} of it" in why
+
+
+@pytest.mark.parametrize("kind", ["graph", "bipartite", "matrix"])
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize("asked", ["cuts", "rank_one"])
+def test_a_chosen_method_of_a_graph_is_not_contradicted(kind: str, epsilon: float, asked: str) -> None:
+    """Of all cuts: no release of which less is foretold is in the list, and the words speak of those alone of which
+    anything is. Catches a method said to err least of some whose errors nobody knows."""
+    dataset = PublicDataset(parse_spec({"name": "t", "kind": kind, "budget": BUDGET, **KINDS[kind]}), None)
+    body = {"dataset": "t", "workload": {asked: "all"}, "epsilon": epsilon}
+    try:
+        request = parse_request(parse_release(body).session())
+        ways = ways_of(dataset, request)
+    except CuratorError:
+        return
+    _, why = chosen_method(dataset, request)
+    told = [way.expected.rms for way in ways.ways if not way.interactive and way.expected is not None]
+    best = ways.best
+    if best is None or best.expected is None:
+        assert SUPERLATIVE.search(why) is None
+        return
+    assert best.expected.rms <= min(told) * NEAR
+    assert "least of the methods whose errors are foretold" in why
