@@ -59,3 +59,23 @@ def test_what_is_told_once_more(told: list[Joint], bought: list[float]) -> None:
     ]
     after = sharpened(before.covariances, np.broadcast_to(bought, before.values.shape))
     assert after == pytest.approx(pooled([before, *more]).covariances, rel=1e-6, abs=1e-7, nan_ok=True)
+
+
+def test_many_sources_of_many_groups() -> None:
+    """Of which each tells some groups, with noise that is independent: averages by precision. Would catch groups that
+    are taken for alike because their last sources are."""
+    rng = np.random.default_rng(6)
+    told = rng.random((15, 40, NUMBERS)) < 0.5
+    told[3:, 1:] = told[3:, :1]
+    values, variances = rng.normal(0, 5, told.shape), rng.uniform(1, 4, told.shape)
+    sources = [
+        Joint(
+            np.where(own, y, np.nan), np.where(own[:, :, None] & own[:, None], v[:, :, None] * np.eye(NUMBERS), np.nan)
+        )
+        for own, y, v in zip(told, values, variances, strict=True)
+    ]
+    precisions = np.where(told, 1 / variances, 0.0)
+    whole = precisions.sum(axis=0)
+    found = pooled(sources)
+    assert found.values == pytest.approx((precisions * values).sum(axis=0) / whole)
+    assert found.variances == pytest.approx(1 / whole)

@@ -65,16 +65,44 @@ def closed_form(sizes: tuple[int, ...], closed: list[Counts], total: float | Non
     return [k for k, _ in told], on @ values, on @ np.diag(variances) @ on.T
 
 
-def single(sizes: tuple[int, ...], measurement: Counts, pair: list[tuple[Groups, int]]) -> Source:
-    """What one measurement tells of two sums, of which it tells every cell."""
-    own, told = matrix(sizes, measurement.marginal), []
-    for k, (one, answer) in enumerate(pair):
-        cells = matrix(sizes, one.marginal)[one.answers.reshape(-1) == answer]
-        on = np.linalg.lstsq(own.T, cells.T, rcond=None)[0]
-        if np.abs(own.T @ on - cells.T).max(initial=0.0) < 1e-9:
-            told.append((k, on.sum(axis=1)))
-    on = np.array([o for _, o in told]).reshape(-1, len(own))
-    return [k for k, _ in told], on @ measurement.values.reshape(-1), measurement.variance * on @ on.T
+def needed(one: Groups) -> Marginal:
+    """The marginal of sums without the attributes that their answers do not depend on."""
+    kept, answers = list(one.marginal.attributes), one.answers
+    for axis in reversed(range(answers.ndim)):
+        if (answers == answers.take([0], axis=axis)).all():
+            answers = answers.take(0, axis=axis)
+            del kept[axis]
+    return one.marginal.onto(frozenset(kept))
+
+
+def onto(own: np.ndarray, cells: np.ndarray) -> np.ndarray | None:
+    """The weights on the cells of a measurement of sums over all cells of the table, a column each, if it has any."""
+    on = np.linalg.lstsq(own.T, cells.T, rcond=None)[0]
+    return on if np.abs(own.T @ on - cells.T).max(initial=0.0) < 1e-9 else None
+
+
+def single(sizes: tuple[int, ...], measurement: Counts, sums: list[Groups]) -> list[Source]:
+    """What one measurement tells of two sums of each group: of all groups where it tells all cells of what these need,
+    or of those of which it tells every cell, whichever is more."""
+    own, groups = matrix(sizes, measurement.marginal), range(math.prod(sums[0].shape))
+    wholly: list[list[tuple[int, np.ndarray]]] = [[] for _ in groups]
+    by_cell: list[list[tuple[int, np.ndarray]]] = [[] for _ in groups]
+    for k, one in enumerate(sums):
+        if onto(own, matrix(sizes, needed(one))) is not None:
+            for group, row in enumerate(rows_of(one, sizes)):
+                on = onto(own, row[None])
+                assert on is not None
+                wholly[group].append((k, on.sum(axis=1)))
+        for group in groups:
+            on = onto(own, matrix(sizes, one.marginal)[one.answers.reshape(-1) == group])
+            if on is not None:
+                by_cell[group].append((k, on.sum(axis=1)))
+    found = []
+    for told in wholly if sum(map(len, wholly)) >= sum(map(len, by_cell)) else by_cell:
+        on = np.array([o for _, o in told]).reshape(-1, len(own))
+        noise = measurement.variance * on @ on.T
+        found.append(([k for k, _ in told], on @ measurement.values.reshape(-1), noise))
+    return found
 
 
 @pytest.mark.slow
@@ -92,9 +120,10 @@ def test_agrees_with_least_squares(data: st.DataObject) -> None:
         state.add(measurement)
     found = pooled(state.together(asked))
     rows = [rows_of(one, sizes) for one in asked]
+    alone = [single(sizes, m, asked) for m in apart]
     for group in range(math.prod(asked[0].shape)):
         told = [closed_form(sizes, closed, total, [row[group] for row in rows])]
-        told += [single(sizes, m, [(one, group) for one in asked]) for m in apart]
+        told += [each[group] for each in alone]
         values, covariances = least_variance(told)
         assert found.values[group] == pytest.approx(values[:2], rel=1e-6, abs=1e-6, nan_ok=True)
         assert found.covariances[group] == pytest.approx(covariances[:2, :2], rel=1e-6, abs=1e-6, nan_ok=True)

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.spaces.tensor import Array, FloatArray
+from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: Directions of a smaller part of the correlations of some numbers are what rounding left of zero.
 _ROUNDING = 1e-11
+#: Truths that are told apart at once, of fewer than 2^31 groups.
+_BITS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +82,9 @@ def pooled(sources: Sequence[Joint]) -> Joint:
     values, covariances = np.full((groups, count), np.nan), np.full((groups, count, count), np.nan)
     which = np.stack([t.known for t in sources], axis=1).reshape(groups, -1)
     # Groups of which the same is known are taken together.
-    kinds, members = np.unique(which, axis=0, return_inverse=True)
-    for kind, known in enumerate(kinds.reshape(-1, len(sources), count)):
-        places = np.flatnonzero(members.reshape(-1) == kind)
+    firsts, members = _alike(which)
+    for kind, known in enumerate(which[firsts].reshape(-1, len(sources), count)):
+        places = np.flatnonzero(members == kind)
         held: list[int] = []
         state = Joint(np.zeros((len(places), count)), np.zeros((len(places), count, count)))
         for source, own in zip(sources, known, strict=True):
@@ -92,6 +94,18 @@ def pooled(sources: Sequence[Joint]) -> Joint:
         state.values[:, unheld] = state.covariances[:, unheld] = state.covariances[:, :, unheld] = np.nan
         values[places], covariances[places] = state.values, state.covariances
     return Joint(values, covariances)
+
+
+def _alike(rows: Array) -> tuple[IntArray, IntArray]:
+    """The first of each kind of rows of truths, and the kind of each row."""
+    codes = np.zeros(len(rows), np.int64)
+    for start in range(0, rows.shape[1], _BITS):
+        some = rows[:, start : start + _BITS]
+        # Kinds of what came before, and the truths behind them as the bits of a number.
+        codes = np.unique(codes, return_inverse=True)[1].reshape(-1) << some.shape[1]
+        codes |= some @ (1 << np.arange(some.shape[1])[::-1])
+    _, firsts, members = np.unique(codes, return_index=True, return_inverse=True)
+    return firsts, members.reshape(-1)
 
 
 def sharpened(covariances: FloatArray, bought: FloatArray) -> FloatArray:
