@@ -40,9 +40,9 @@ from app.spaces.tensor import Array, FloatArray
 LATER = 10
 #: The number of records where nobody knows it.
 ASSUMED = 10_000
-#: Of about how many attributes, and sets of them, errors of counts are foretold, of how many those of numbers, and of
-#: marginals of how many cells.
-_SAMPLED, _MOST_NUMBERS, _MOST_CELLS = 6, 16, 1 << 12
+#: Of about how many attributes, and sets of them, errors of counts are foretold, and of how many marginals those of
+#: cells, which differ little; of how many attributes those of numbers; and of how many cells marginals are at most.
+_SAMPLED, _TABLES, _MOST_NUMBERS, _MOST_CELLS = 6, 2, 16, 1 << 12
 
 
 C = TypeVar("C")
@@ -138,11 +138,12 @@ class Foretelling:
 
     def counts(self, number: int = 1) -> Errors:
         """Those of counts under conditions on ``one_attribute`` and on ``two_attributes``, half the values of each, and
-        of a ``cell`` of a marginal of two attributes, or of one where there are no two: medians over some."""
+        of a ``cell`` of a marginal of two attributes, or of one where there are no two or they have too many: medians
+        over some."""
         ones = [(a,) for a in self._sampled]
         pairs = list(itertools.combinations(self._sampled, 2))
         twos = _some(pairs) or ones
-        tables = [table for table in map(self._starting, [*twos, *ones]) if table.cells <= _MOST_CELLS][: len(twos)]
+        tables = self._tables(twos) or self._tables(ones)
 
         def of(sets: Sequence[tuple[int, ...]]) -> float | None:
             return _median([self._count(Product.over({a: self._half(a) for a in each}), number) for each in sets])
@@ -249,6 +250,10 @@ class Foretelling:
 
     def _starts(self, attribute: int) -> Partition:
         return self._residuals.starting.get(attribute) or Partition.singles(self._residuals.sizes[attribute])
+
+    def _tables(self, sets: Sequence[tuple[int, ...]]) -> list[Marginal]:
+        found = [table for table in map(self._starting, sets) if table.cells <= _MOST_CELLS]
+        return found[:_TABLES]
 
     def _starting(self, attributes: Sequence[int]) -> Marginal:
         return Marginal.of(self._residuals.sizes, {a: self._starts(a) for a in attributes})

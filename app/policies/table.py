@@ -426,11 +426,12 @@ class Policy:
             raise OutOfReach(self._funds.renyi, left)
         return prediction, buy
 
-    def share(self, question: Question, left: float) -> float:
-        """The share to be spent at most on a question whose answers are those of a whole marginal, of what is left."""
+    def share(self, question: Question, left: float, *, whole: bool = True) -> float:
+        """The share to be spent at most on a question of what is left, where its answers are those of a whole marginal
+        or not."""
         if self.mode == "laplace":
             return left / (1 + self._rest())
-        return left / (1 + self._later(question, whole=True))
+        return left / (1 + self._later(question, whole))
 
     def purchase(self, question: Question, left: float) -> Wanted | None:
         """The purchase for a question about counts that is not answered free; None where nothing is bought."""
@@ -447,11 +448,9 @@ class Policy:
             purchases: how many.
             whole: whether they are for whole marginals, or worth as much.
         """
+        whole = whole or (purchases > 0 and self._worth_whole(question))
         for _ in range(purchases):
-            if self.mode == "laplace":
-                left -= self.share(question, left)
-            else:
-                left -= left / (1 + self._later(question, whole or self._worth_whole(question)))
+            left -= self.share(question, left, whole=whole)
             self._asked += 1
             self._purchases += 1
             self._paid.append(True)
