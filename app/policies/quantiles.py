@@ -31,6 +31,8 @@ _APART = 0.06
 #: and each by this much coarser than the one before beyond; how many there are at least and at most; and when what is
 #: known is enough, in deviations of the noise that could be bought.
 _RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2, 3, 32, 1.5
+#: The part of the records of a cell that are taken to lie evenly in the logarithm of their distance from zero.
+_CROWDED = 0.5
 #: How unevenly records are taken to lie within a range, four times squared.
 _UNEVEN = 0.25
 
@@ -100,8 +102,21 @@ class Quantile(Kind[StatisticOfNumbers]):
         return Partition.of(np.searchsorted(inner, np.arange(self.asked.places), side="right"))
 
     def _base(self) -> FloatArray:
-        """How the records of all groups together are spread over the numbers, as one-way counts tell it."""
+        """How the records of all groups together are spread over the numbers, as one-way counts tell it.
+
+        Amounts crowd near zero, most of all where their bounds were declared to be safe: where nothing tells records
+        apart half of them are taken to lie evenly, and half evenly in the logarithm of their distance from zero.
+        """
         parts = np.maximum(self.policy.fits.shares(self.asked.axis)[: self.asked.places], 1e-12)
+        begins = np.append(True, np.diff(parts) != 0)
+        declared = self.counts.starting.get(self.asked.axis)
+        if declared is not None:
+            begins[1:] |= np.diff(declared.labels[: self.asked.places]) != 0
+        zero = round(-self.asked.low / self.asked.step)
+        crowded = 1 / (1.0 + np.abs(np.arange(self.asked.places) - zero))
+        starts, cells = np.flatnonzero(begins), np.cumsum(begins) - 1
+        crowded *= (np.add.reduceat(parts, starts) / np.add.reduceat(crowded, starts))[cells]
+        parts = (1 - _CROWDED) * parts + _CROWDED * crowded
         return np.asarray(parts / parts.sum())
 
     def _marginal(self, partition: Partition) -> Marginal:

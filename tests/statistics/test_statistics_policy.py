@@ -824,7 +824,7 @@ def test_a_first_median_is_looked_for_where_cells_were_declared() -> None:
     """Cells that were declared narrow at the beginning of a wide range: most ranges are cut there. Would catch ranges
     of equal width, of which the first holds nearly all that anybody has."""
     places = 5000
-    asked = Asking.of("quantile", Product.over({}), (AXIS, places, 0.0, 1.0), (0.5,))
+    asked = Asking.of("quantile", Product.over({}), (AXIS, places, 1e6, 1.0), (0.5,))
     inside = []
     for starts in ([0, 10, 20, 40, 70, 100, 200, 500], [0]):
         buy = uncounted(places, starts).decide(asked, 1.0, None, 0.95)
@@ -835,6 +835,32 @@ def test_a_first_median_is_looked_for_where_cells_were_declared() -> None:
         inside.append(float((begins <= 500).mean()))
     assert inside[0] > 0.8
     assert inside[1] < 0.2
+
+
+@pytest.mark.parametrize("below", [0, 20_000])
+def test_medians_are_found_near_zero_where_bounds_are_far_too_wide(below: int) -> None:
+    """Amounts of some tens within bounds of tens of thousands, to one side of zero or to both: a first median is known
+    to half of it, and the next to a few units. Would catch ranges of equal width, of which one holds all records, and
+    the middle of such a range as the median."""
+    rng = np.random.default_rng(8)
+    amounts = np.rint(30 * np.exp(rng.normal(0, 1, 10_000))).astype(int)
+    places = below + 20_001
+    world = World.of(
+        np.bincount(below + amounts, minlength=places).reshape(1, places, 1).astype(float),
+        places,
+        True,
+        means(1.0, pure=True, questions=3),
+    )
+    asked = Asking.of("quantile", Product.over({}), (AXIS, places, float(-below), 1.0), (0.5,))
+    found = []
+    for _ in range(2):
+        buy = world.statistics.decide(asked, 1.0, None, 0.95)
+        assert buy is not None
+        world.learn(rng, buy)
+        found.append(float(world.statistics.shown(asked, 0.95, False).values[0]))
+    truth = float(np.median(amounts))
+    assert truth / 1.5 <= found[0] <= truth * 1.5
+    assert abs(found[1] - truth) <= 3
 
 
 def test_a_first_mean_pays_for_the_number_of_records() -> None:
