@@ -15,6 +15,7 @@ hold however small N is (:mod:`app.estimation.tables.ratios`).
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 
@@ -30,8 +31,10 @@ from app.spaces.queries.statistic import CompiledStatistic, StatisticOfNumbers
 from app.spaces.questions import Cells, Groups, Local, Question
 from app.spaces.tensor import Array, FloatArray
 
-#: Parts of what is paid that may go to the number of records, beside the moments.
-_COUNT_PARTS = (0.0, 0.125, 0.25, 0.375, 0.5)
+#: Parts of what is paid that may go to the number of records, beside the moments: all where these are known.
+_COUNT_PARTS = (0.0, 0.125, 0.25, 0.375, 0.5, 1.0)
+#: Parts of what is paid for two moments that may go to the first: none where that is known well enough.
+_FIRST_PARTS = (0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 #: The most cells of a table that was measured whole of which moments are summed.
 _MOST_SINGLE = 1 << 20
 #: Groups whose variances are bounded at once.
@@ -150,20 +153,19 @@ class _OfMoments(Derived[StatisticOfNumbers]):
         return sharpened(before, np.stack([bought.get(moment, nothing) for moment in (None, *self.moments)], axis=1))
 
     def strategies(self, marginal: Marginal) -> list[TableStrategy]:
-        """Moments with several parts of the price for the number of records beside them."""
-        found, moments = [], self.moments
-        largest = [m.largest for m in moments]
-        for part in _COUNT_PARTS:
-            rest = (1 - part) / len(moments)
-            pure = 2 if self.policy.pure else 1
-            if not part:
-                multipliers = shares(largest, [rest**pure] * len(moments))
-                parts = [Part(marginal, m, by) for m, by in zip(moments, multipliers, strict=True)]
-            else:
-                multipliers = shares([1, *largest], [part**pure, *([rest**pure] * len(moments))])
-                parts = [Part(marginal, m, by) for m, by in zip((None, *moments), multipliers, strict=True)]
-            found.append(TableStrategy(tuple(parts)))
-        return found
+        """Moments with several parts of the price for each, and for the number of records beside them."""
+        moments = self.moments
+        splits = [(1.0,)] if len(moments) == 1 else [(part, 1 - part) for part in _FIRST_PARTS]
+        # Costs of pure noise are as the multipliers, of Gaussian noise as their squares.
+        power = 2 if self.policy.pure else 1
+        found: dict[TableStrategy, None] = {}
+        for part, split in product(_COUNT_PARTS, splits):
+            paid: dict[Moment | None, float] = {None: part}
+            paid |= {m: (1 - part) * own for m, own in zip(moments, split, strict=True)}
+            bought = [moment for moment, own in paid.items() if own]
+            multipliers = shares([m.largest if m else 1 for m in bought], [paid[m] ** power for m in bought])
+            found[TableStrategy(tuple(Part(marginal, m, by) for m, by in zip(bought, multipliers, strict=True)))] = None
+        return [*found]
 
     def fewest(self, marginal: Marginal) -> int:
         return round(float(self._summed(marginal).min()))

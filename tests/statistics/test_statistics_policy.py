@@ -878,6 +878,33 @@ def test_a_first_mean_pays_for_the_number_of_records() -> None:
     assert 0.25 <= prices[True] / (prices[True] + prices[False]) <= 0.5
 
 
+def test_a_variance_does_not_pay_anew_for_a_known_sum() -> None:
+    """All of the price goes to the second moment where the first is known far better than could be bought, all to the
+    number of records where both are, and most to the first where records lie at one end. Would catch equal parts."""
+    rng, places = np.random.default_rng(4), 41
+    asked = Asking.of("variance", Product.over({AXIS: np.arange(places + 1) < places}), (AXIS, places, 0.0, 1.0))
+    there = Partition.of(np.append(np.zeros(places, np.int64), 1))
+
+    def bought(likely: int, known: dict[int | None, float]) -> dict[int | None, float]:
+        """The parts of the price that numbers of records and moments get, where some are known with such noise."""
+        table = np.zeros((1, places + 1, 1000))
+        table[0, [likely, likely + 1, places], 0] = 5000
+        world = World.of(table, places, True, means(pure=True, questions=3))
+        for power, sigma in known.items():
+            world.add(rng, power, Marginal.of(table.shape, {AXIS: there}), sigma)
+        buy = world.statistics.decide(asked, 1.0, None, 0.95)
+        assert buy is not None
+        prices = {
+            None if part.moment is None else part.moment.power: sensitivity.absolute
+            for part, sensitivity in zip(buy.strategy.parts, buy.strategy.sensitivity, strict=True)
+        }
+        return {power: price / sum(prices.values()) for power, price in prices.items()}
+
+    assert bought(20, {None: 0.1, 1: 0.1}) == {2: 1.0}
+    assert bought(2, {1: 0.1, 2: 0.1}) == {None: 1.0}
+    assert bought(0, {None: 0.1, 1: 1e4})[1] >= 0.6
+
+
 def test_groups_take_memory_one_after_another() -> None:
     """Of a group whose numbers were never counted a model tells the covariances of many ends. Would catch those of all
     groups that are held at once, which of the most that may be asked are gigabytes.
