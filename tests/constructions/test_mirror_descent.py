@@ -157,9 +157,15 @@ class Machine:
         if isinstance(self.potential, Entropy):
             size += int(self.slack)
         self.theta = np.zeros(size)
+        self._told: dict[Query, np.ndarray] = {}
 
     def f(self, query: Query) -> np.ndarray:
         """The query's weights, as the potential's inner product takes them."""
+        if query not in self._told:
+            self._told[query] = self._told_by(query)
+        return self._told[query]
+
+    def _told_by(self, query: Query) -> np.ndarray:
         weights = {cell: float(w) for cell, w in self.u.weights(query).items()}
         if isinstance(self.potential, Entropy):
             return np.array([weights[c] for c in self.u.cells] + [0.0] * self.slack)

@@ -10,6 +10,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -69,7 +70,7 @@ class Universe:
     def undirected(self) -> bool:
         return self.declared["kind"] == "graph" and not self.declared.get("directed", False)
 
-    @property
+    @cached_property
     def cells(self) -> list[tuple[int, ...]]:
         """The universe: of an undirected graph the pairs i < j."""
         cells = itertools.product(*(range(n) for n in self.space.shape))
@@ -80,14 +81,13 @@ class Universe:
 
     def weights(self, query: Query) -> dict[tuple[int, ...], Fraction]:
         """What a compiled query weighs each cell, told by its exact answers on single cells."""
-        found = {}
-        for cell in self.cells:
-            single = np.zeros(self.space.shape, dtype=np.int64)
-            single[cell] = 1
-            if self.undirected:
-                single[cell[::-1]] = 1
-            found[cell] = Fraction(query.exact(self.space.tensor(single)), 1 << query.grid_bits)
-        return found
+        grid = 1 << query.grid_bits
+        return {cell: Fraction(query.exact(single), grid) for cell, single in self._singles.items()}
+
+    @cached_property
+    def _singles(self) -> dict[tuple[int, ...], Any]:
+        """For each cell the private data in which it alone holds one unit."""
+        return {cell: self.space.tensor(self.array({cell: 1})) for cell in self.cells}
 
     def array(self, values: dict[tuple[int, ...], int]) -> np.ndarray:
         """The private array that holds these data units."""
