@@ -24,16 +24,22 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = os.devnull
 
-#: Files with tests of more than ten seconds on a quiet machine, the longest first.
+#: Files with tests of more than twenty seconds where all tests run, the longest first.
 LONGEST = (
     "tests/storage/test_crashes.py",
-    "tests/operation/test_survivors.py",
+    "tests/docs/test_tour.py",
+    "tests/docs/test_readme.py",
     "tests/privacy/test_http_audit.py",
+    "tests/storage/test_backup.py",
+    "tests/operation/test_failed_starts.py",
+    "tests/operation/test_supervision.py",
+    "tests/demo/test_demo.py",
+    "tests/docs/test_releases_doc.py",
+    "tests/operation/test_survivors.py",
     "tests/shares/test_shares_audit.py",
-    "tests/storage/test_outages.py",
-    "tests/releases/test_release_crashes.py",
-    "tests/answering/test_deaths.py",
     "tests/privacy/test_free_surface.py",
+    "tests/operation/test_starts.py",
+    "tests/evidence/test_table_policy.py",
 )
 
 # Property tests draw the same examples in every run: what fails is the code, not the draw. `make fuzz` draws others.
