@@ -401,7 +401,7 @@ class Curator:
             session: id of a session of yours: the tables are what it was asked for.
             epsilon: what may be spent to measure for it first; by default nothing.
             key: Idempotency-Key, as for :meth:`open_session`.
-            **options: ``start`` and ``share``, as in the API's documents.
+            **options: ``start``, ``share`` and ``within``, as in the API's documents.
 
         Raises:
             ValueError: unless one of ``tables`` and ``session`` is given.

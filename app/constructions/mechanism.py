@@ -49,6 +49,14 @@ class ReleaseOptions(Model):
         default=None, description="synthetic_graph: in which distance it is near to what was measured"
     )
     rounds: Whole | None = Field(default=None, ge=1, le=10**4, description="iterative_construction: how many at most")
+    within: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e15,
+        allow_inf_nan=False,
+        strict=True,
+        description="publication: how far, in counts, an interval may reach; the result says what is missing for that",
+    )
     construction: Literal["mw", "fk"] | None = Field(
         default=None, description="iterative_construction: what keeps its hypothesis"
     )

@@ -42,7 +42,7 @@ LATER = 10
 ASSUMED = 10_000
 #: Of about how many attributes, and sets of them, errors of counts are foretold, and of how many marginals those of
 #: cells, which differ little; of how many attributes those of numbers; and of how many cells marginals are at most.
-_SAMPLED, _TABLES, _MOST_NUMBERS, _MOST_CELLS = 6, 2, 16, 1 << 12
+_SAMPLED, _TABLES, _MOST_NUMBERS, _MOST_CELLS = 6, 2, 8, 1 << 12
 
 
 C = TypeVar("C")

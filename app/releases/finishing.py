@@ -5,6 +5,7 @@ All of it is a function of what was released, so it costs nothing and may be mad
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ from app.measurements.strategy import Strategy
 from app.patience import Progress
 from app.releases.edge_results import EdgeValues, edge_values
 from app.releases.power import low_rank
-from app.releases.publication import published
+from app.releases.publication import missing, published
 from app.releases.rounds import learnt
 from app.releases.table_results import CONFIDENCE, Answers, Records, nearest, synthetic, unbiased
 from app.releases.workloads import Cuts, Workload
@@ -50,6 +51,7 @@ class Job:
         seed: of everything that is drawn at random for it, which is no secret.
         beta: the probability with which bounds that are stated may be broken.
         construction: what keeps the hypothesis of an iterative construction; None for other methods.
+        unit_epsilon: the epsilon that counts of a table cost with Gaussian noise of variance 1.
     """
 
     method: str
@@ -61,6 +63,7 @@ class Job:
     seed: int
     beta: float = 0.05
     construction: MarginalConstruction | None = None
+    unit_epsilon: float = math.inf
 
     @property
     def tables(self) -> Sequence[Measurement[TableStrategy]]:
@@ -118,6 +121,9 @@ def finish(job: Job, progress: Progress) -> Outcome:
     if job.method == "publication":
         tables = published(job.workload, residuals, job.seed, progress)
         summary = {"records": len(tables.records.codes), "seed": job.seed, "tables": len(tables.answers)}
+        if (within := job.options.get("within")) is not None:
+            lacking = missing(job.workload.questions, residuals, within, job.unit_epsilon)
+            summary |= {"within": within, "missing": [each.document() for each in lacking]}
         return Outcome(tables.answers, agreeing=True, summary=summary, converged=tables.converged)
     if job.method == "synthetic_table":
         made = synthetic(job.workload, residuals, releases, job.options.get("records"), job.seed, progress)

@@ -18,10 +18,11 @@ What is published is a function of what was released, so it costs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import brentq
 
 from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
@@ -29,8 +30,12 @@ from app.estimation.tables.dense_fit import whole_table
 from app.estimation.tables.estimates import contradicted, possible
 from app.estimation.tables.local_fit import LocalFits
 from app.estimation.tables.residuals import Residuals
+from app.estimation.tails import normal_quantile
+from app.measurements.noise import Noise
+from app.measurements.noise_search import GREATEST_SCALE, LEAST_SCALE, cheapest_noise
+from app.measurements.strategies.tables import TableStrategy
 from app.patience import Progress
-from app.releases.table_results import Answers, Made, Table, estimated
+from app.releases.table_results import CONFIDENCE, Answers, Made, Table, estimated
 from app.releases.workloads import TableWorkload
 from app.spaces.partition import Partition
 from app.spaces.questions import Cells, Question, Sum
@@ -204,6 +209,72 @@ def published(workload: TableWorkload, residuals: Residuals, seed: int, progress
         values = question.of(counts.reshape([cells.cells for cells in question.partitions]), question.partitions)
         answers.append(Answers(question, _whole(estimated(question, values, residuals, best.standard_errors))))
     return Made(answers, table.records(codes), fits.converged)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A table whose intervals reach farther than is wanted.
+
+    Attributes:
+        table: its number, from 1 on.
+        half_width: how far the farthest of them reaches from the unbiased value, in counts; infinite where nothing that
+            was measured tells one.
+        epsilon: what at most has to be spent on the table by itself until none does; infinite where no noise is so
+            small.
+    """
+
+    table: int
+    half_width: float
+    epsilon: float
+
+    def document(self) -> dict[str, float | None]:
+        """As JSON."""
+        told = {"half_width": self.half_width, "epsilon": self.epsilon}
+        return {"table": self.table, **{name: each if math.isfinite(each) else None for name, each in told.items()}}
+
+
+def missing(
+    questions: Sequence[Question], residuals: Residuals, within: float, unit_epsilon: float
+) -> Iterator[Missing]:
+    """The tables whose unbiased intervals reach farther than is wanted, and what would mend that.
+
+    It follows from what was released, and from nothing else. What is measured for one table may serve the next: all of
+    them together cost at most the sum.
+
+    Args:
+        questions: the tables.
+        residuals: which have taken in all that was measured.
+        within: how far intervals may reach, in counts.
+        unit_epsilon: the epsilon that counts of a table cost with Gaussian noise of variance 1.
+    """
+    for number, question in enumerate(questions, start=1):
+        known = residuals.unbiased(question)
+        told = bool(known.estimable.all())
+        farthest = float(residuals.reaches(question, known, CONFIDENCE).max()) if told else math.inf
+        if farthest > within:
+            noise = _enough(TableStrategy.of(question.marginal_of(residuals.sizes)), question, residuals, within)
+            yield Missing(number, farthest, math.inf if noise is None else unit_epsilon / float(noise.scale) ** 2)
+
+
+def _enough(strategy: TableStrategy, question: Question, residuals: Residuals, within: float) -> Noise | None:
+    """About the most Gaussian noise with which one more measurement makes intervals reach no farther; None where there
+    is none so small.
+    """
+    wanted = 2 * math.log(within / normal_quantile(CONFIDENCE))
+
+    def beyond(logarithm: float) -> float:
+        return math.log(float(residuals.variances_after(question, strategy, math.exp(logarithm)).max())) - wanted
+
+    low, high = 2 * math.log(LEAST_SCALE), 2 * math.log(GREATEST_SCALE)
+    guess = low
+    if beyond(low) < 0:
+        guess = brentq(beyond, low, high, xtol=1e-6) if beyond(high) > 0 else high
+    return cheapest_noise(
+        {"gaussian": math.exp(guess / 2)},
+        lambda noise: bool(residuals.reaches_after(question, strategy, noise, CONFIDENCE).max() <= within),
+        lambda noise: float(noise.scale) ** -2,
+        most=GREATEST_SCALE,
+    )
 
 
 class _Best:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -26,10 +27,11 @@ from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.releases import publication, table_results
-from app.releases.publication import Target, moved, published
+from app.releases.publication import Target, missing, moved, published
 from app.releases.workloads import Marginals
 from app.services.publications import digest, workbook
 from app.spaces.partition import Marginal, Partition
+from app.spaces.questions import Question
 from app.spaces.tensor import IntArray
 from tests.kit.service import JSON, Service, open_session, people, refused
 
@@ -140,6 +142,35 @@ def test_tables_agree_and_are_near(monkeypatch: pytest.MonkeyPatch, most: int) -
     for axes in wanted[:3]:
         truth = exact.sum(axis=tuple(axis for axis in range(3) if axis not in axes))
         assert float(np.sqrt(np.mean(np.square(tables[axes] - truth)))) < 4
+
+
+@pytest.mark.unit
+def test_what_is_missing_suffices_and_hardly_more() -> None:
+    """Held against residuals that take in noise of that price: would catch a price that does not bring the intervals
+    there, one that is too high, a table that is known well and listed, and one that is not known and left out."""
+    sizes, unit = (4, 3, 5), 3.0
+    residuals, _ = measured(sizes, 5, "4")
+    marginals = [Marginal.of(sizes, dict.fromkeys(axes)) for axes in ((0, 1), (0,), (0, 1, 2), (2,))]
+    questions = Marginals(tuple(marginals)).questions
+
+    def reach(question: Question, *more: Counts) -> float:
+        known = Residuals(sizes)
+        for counts in (*residuals.measurements, *more):
+            known.add(counts)
+        found = known.unbiased(question)
+        return float(known.reaches(question, found, 0.95).max()) if found.estimable.all() else math.inf
+
+    for within in (4.0, 7.9, 30.0):
+        listed = {each.table: each for each in missing(questions, residuals, within, unit)}
+        assert set(listed) == {k for k, question in enumerate(questions, start=1) if reach(question) > within}
+        assert 3 in listed
+        for number, each in listed.items():
+            question, marginal = questions[number - 1], marginals[number - 1]
+            assert each.half_width == pytest.approx(reach(question))
+            for factor, suffices in ((0.999, True), (1.05, False)):
+                noise = Noise("gaussian", Decimal(repr(factor * math.sqrt(unit / each.epsilon))), 0)
+                bought = Counts(marginal, noise, np.zeros(marginal.shape, np.int64))
+                assert (reach(question, bought) <= within) == suffices
 
 
 @pytest.mark.unit
@@ -272,6 +303,25 @@ class TestOverHttp:
         assert sum(row[2] for row in rows) == 15_000
         assert all(row[4] <= row[2] <= row[5] for row in rows)
 
+    def test_what_is_missing_can_be_bought(self, service: Service) -> None:
+        """What is said to be missing is asked of a session of that epsilon, and nothing is missing any more. Would
+        catch a price in another currency, a list that is not told anew, and a charge for being told."""
+        analyst, dataset = service.principal("analyst"), people(service)
+        publish(analyst, dataset, tables=TABLES, epsilon=0.1)
+        before = analyst.get(f"/v1/datasets/{dataset}").json()["budget"]
+        told = publish(analyst, dataset, tables=TABLES, within=20)["result"]
+        assert told["within"] == 20
+        assert {1, 3} <= {each["table"] for each in told["missing"]}
+        assert all(each["half_width"] > 20 and 0 < each["epsilon"] < 1 for each in told["missing"])
+        assert analyst.get(f"/v1/datasets/{dataset}").json()["budget"] == before
+        for each in told["missing"]:
+            words = {"dataset": dataset, "epsilon": round(each["epsilon"] * 1.001, 9), "within": 20, "max_queries": 1}
+            reply = analyst.post("/v1/sessions", json={**words, "mechanism": {"construction": "evidence"}})
+            assert reply.status_code == 201, reply.text
+            reply = analyst.post(f"/v1/sessions/{reply.json()['id']}/queries", json=TABLES[each["table"] - 1])
+            assert reply.status_code == 200, reply.text
+        assert publish(analyst, dataset, tables=TABLES, within=20)["result"]["missing"] == []
+
     @pytest.mark.parametrize(
         ("changes", "problem", "words"),
         [
@@ -283,6 +333,13 @@ class TestOverHttp:
             ({"tables": {"session": "0" * 32}}, "not-found", "no such session"),
             ({"tables": [{"type": "mean", "of": "age"}]}, "plan-infeasible", "workload.queries.0"),
             ({"tables": [WEIGHTED]}, "plan-infeasible", "counts of records"),
+            ({"tables": TABLES, "within": 0}, "invalid-request", "within"),
+            ({"tables": TABLES, "within": "50"}, "invalid-request", "within"),
+            (
+                {"workload": {"marginals": 1}, "method": "gaussian", "epsilon": 1, "within": 50},
+                "plan-infeasible",
+                "within",
+            ),
         ],
     )
     def test_refused(self, service: Service, changes: JSON, problem: str, words: str) -> None:

@@ -85,6 +85,10 @@ def publish(
         str | None, typer.Option(help="Of a session of yours: what it was asked for.", show_default=False)
     ] = None,
     epsilon: Annotated[str, typer.Option(help="What may be spent to measure for it first.")] = "0",
+    within: Annotated[
+        float | None,
+        typer.Option(help="How far intervals may reach, in counts: tells what is missing.", show_default=False),
+    ] = None,
 ) -> None:
     """Publish tables of whole numbers that add up to one another, from all that was measured: a workbook, a CSV file a
     table, and a manifest. Spends nothing unless told."""
@@ -97,7 +101,9 @@ def publish(
     if (session is None) != bool(asked or listed):
         raise Refusal("give tables by --table or --queries, or those of a session by --session")
     with client(None) as curator, progress_bar() as show:
-        made = curator.publish(dataset, tables=None if session else [*asked, *listed], session=session, epsilon=share)
+        made = curator.publish(
+            dataset, tables=None if session else [*asked, *listed], session=session, epsilon=share, within=within
+        )
         made.wait(show)
     with client("Downloading the tables") as curator:
         found = curator.existing_release(made.id)
@@ -111,6 +117,10 @@ def publish(
     out.print(f"Release {made.id}: {manifest['records']:,} records in {len(files) - 2} tables.", markup=False)
     for file in files:
         out.print(f"Wrote {file} ({file.stat().st_size:,} bytes).", markup=False, soft_wrap=True)
+    for each in cast(list[Mapping[str, Any]], (found.state.result or {}).get("missing", ())):
+        reaches = "anywhere" if each["half_width"] is None else f"{each['half_width']:,.4g} counts"
+        costs = "no noise is so small" if each["epsilon"] is None else f"{each['epsilon']:.3g} of epsilon would mend it"
+        out.print(f"Intervals of table {each['table']} reach {reaches} to either side: {costs}.", markup=False)
 
 
 @releases.command("plan")

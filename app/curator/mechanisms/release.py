@@ -26,6 +26,7 @@ def job_of(
     """
     dataset, request, plan = opening.dataset, opening.request, opening.plan
     assert isinstance(plan, WorkloadPlan)
+    budget = dataset.budget
     return Job(
         method=request.workload.method,
         options=request.workload.options.model_dump(exclude_none=True),
@@ -36,6 +37,7 @@ def job_of(
         seed=seed,
         beta=request.beta,
         construction=plan.construction(dataset, request, made),
+        unit_epsilon=float(budget.order) * dataset.gamma**2 / 2 * float(budget.epsilon) / float(budget.total),
     )
 
 

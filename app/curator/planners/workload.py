@@ -52,6 +52,7 @@ _FITTED: tuple[Method, ...] = ("synthetic_table", "publication")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "iterative_construction": ("rounds", "construction"),
     "synthetic_table": ("records",),
+    "publication": ("within",),
 }
 #: The most cells of a table that is measured whole, and of all measurements of a release together.
 MOST_WHOLE, MOST_CELLS = 1 << 20, 1 << 22
