@@ -154,13 +154,13 @@ def played(name: str, form: str, epsilon: float) -> dict[str, float]:
     groups = [numbers[who & ~NONE & (place == REGION)] for place in range(REGIONS)]
     play = Play(name, epsilon, words)
     assert play.mode == ("table" if name == "rooms" else "lift")
-    return dict(zip(kinds, play.held([np.array([true(kind, g) for g in groups]) for kind in kinds], 60), strict=True))
+    return dict(zip(kinds, play.held([np.array([true(kind, g) for g in groups]) for kind in kinds], 120), strict=True))
 
 
 @pytest.mark.parametrize("form", ["all", "where", "own", "any"])
 @pytest.mark.parametrize("kind", ["sum", "mean", "variance"])
 @pytest.mark.parametrize(("name", "epsilon"), [("rooms", 1.0), ("age", 3.0)])
 def test_intervals_hold(name: str, epsilon: float, form: str, kind: str) -> None:
-    """Of 300, which share some noise. Would catch numbers of records and moments that are taken for independent where
+    """Of 600, which share some noise. Would catch numbers of records and moments that are taken for independent where
     both follow from the same counts, and variances of the first order."""
     assert 0.92 <= played(name, form, epsilon)[kind] <= 0.98
