@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import brentq
 
 from app.estimation.intervals import Estimates
 from app.estimation.scores import Scores
@@ -81,8 +80,6 @@ _UNDECLARED = 100
 _UNKNOWN = 4
 #: Of what the interval of a question may miss that was chosen by what was released, the part of what was released.
 OLD_PART = 0.1
-#: Below it no variance is looked for.
-_LEAST_VARIANCE = 1e-9
 #: What differs by no more than this factor differs by how it was computed.
 _ALIKE = 1.001
 
@@ -788,15 +785,7 @@ class Policy:
             def meets(noise: Noise) -> bool:
                 return bool(before.reaches_after(question, strategy, noise, confidence).max() <= within)
 
-            def beyond(logarithm: float) -> float:
-                after = before.variances_after(question, strategy, math.exp(logarithm))
-                return math.log(float(after.max()) / allowed)
-
-            low, high = math.log(_LEAST_VARIANCE), math.log(GREATEST_SCALE**2)
-            guess = low
-            if beyond(low) < 0:
-                guess = brentq(beyond, low, high, xtol=1e-6) if beyond(high) > 0 else high
-            return self._cheapest(strategy, meets, math.exp(guess), left)
+            return self._cheapest(strategy, meets, before.sufficient_variance(question, strategy, allowed), left)
 
         found = [enough(strategy) for strategy in (TableStrategy.of(marginal), *serving(question))]
         buy = min(found, key=lambda buy: self.price(buy.noise, buy.strategy.sensitivity))

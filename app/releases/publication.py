@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import brentq
 
 from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
@@ -32,7 +31,7 @@ from app.estimation.tables.local_fit import LocalFits
 from app.estimation.tables.residuals import Residuals
 from app.estimation.tails import normal_quantile
 from app.measurements.noise import Noise
-from app.measurements.noise_search import GREATEST_SCALE, LEAST_SCALE, cheapest_noise
+from app.measurements.noise_search import GREATEST_SCALE, cheapest_noise
 from app.measurements.strategies.tables import TableStrategy
 from app.patience import Progress
 from app.releases.table_results import CONFIDENCE, Answers, Made, Table, estimated
@@ -260,17 +259,9 @@ def _enough(strategy: TableStrategy, question: Question, residuals: Residuals, w
     """About the most Gaussian noise with which one more measurement makes intervals reach no farther; None where there
     is none so small.
     """
-    wanted = 2 * math.log(within / normal_quantile(CONFIDENCE))
-
-    def beyond(logarithm: float) -> float:
-        return math.log(float(residuals.variances_after(question, strategy, math.exp(logarithm)).max())) - wanted
-
-    low, high = 2 * math.log(LEAST_SCALE), 2 * math.log(GREATEST_SCALE)
-    guess = low
-    if beyond(low) < 0:
-        guess = brentq(beyond, low, high, xtol=1e-6) if beyond(high) > 0 else high
+    allowed = (within / normal_quantile(CONFIDENCE)) ** 2
     return cheapest_noise(
-        {"gaussian": math.exp(guess / 2)},
+        {"gaussian": math.sqrt(residuals.sufficient_variance(question, strategy, allowed))},
         lambda noise: bool(residuals.reaches_after(question, strategy, noise, CONFIDENCE).max() <= within),
         lambda noise: float(noise.scale) ** -2,
         most=GREATEST_SCALE,

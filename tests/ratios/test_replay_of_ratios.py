@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from decimal import Decimal
 
@@ -13,7 +12,16 @@ from app.privacy.ledger import Amounts
 from tests.audit.playing import judged
 from tests.kit.forger import Document
 from tests.kit.replays import Replays
-from tests.statistics.test_replay_of_statistics import PERSONS, largest, of, own, played, without_measurement
+from tests.statistics.test_replay_of_statistics import (
+    PERSONS,
+    largest,
+    of,
+    own,
+    played,
+    replays,
+    replays_in_any_order,
+    without_measurement,
+)
 
 pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
@@ -42,22 +50,13 @@ def honest() -> Replays:
 def test_an_honest_session_replays() -> None:
     """With moments that were measured, free answers, a cached one and one that nobody can give; what is spent is what
     the measurements cost. Catches a rule that an honest session breaks."""
-    player = played(QUESTIONS)
-    verdict = judged(player.transcript())
-    assert verdict.ok, (verdict.problem, verdict.sequence)
-    assert Decimal(verdict.summary["spent"]) == sum(Decimal(m["cost"]["renyi"]) for m in own(player))
-    assert verdict.summary["cached_answers"] == 1
-    answers = [json.loads(line) for line in player.lines if b'"record":"answer"' in line]
-    assert sum(a.get("value", 0) is None for a in answers) == 2
-    assert len([m for m in own(player) if m["sequence"]]) >= 3
+    replays(played(QUESTIONS), cached=1, nobody=2, bought=3)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_honest_sessions_replay_whatever_the_noise(seed: int) -> None:
     """Questions in another order and other noise each time. Catches decisions that hang on what is not recorded."""
-    order = np.random.default_rng(seed).permutation(len(QUESTIONS))
-    verdict = judged(played([QUESTIONS[k] for k in order], seed=seed, epsilon=[0.05, 0.2, 1.0][seed % 3]).transcript())
-    assert verdict.ok, (verdict.problem, verdict.sequence)
+    replays_in_any_order(QUESTIONS, seed)
 
 
 def test_persons_are_paid_for_with_all_of_their_records() -> None:

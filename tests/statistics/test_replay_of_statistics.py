@@ -90,6 +90,25 @@ def own(player: Player) -> list[Document]:
     return [json.loads(line) for line in player.lines if b'"record":"measurement"' in line]
 
 
+def replays(player: Player, *, cached: int, nobody: int, bought: int) -> None:
+    """An honest session replays, and what is spent is what its measurements cost; of its answers so many are cached,
+    and so many have no value; so many measurements were for questions, at least."""
+    verdict = judged(player.transcript())
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+    assert Decimal(verdict.summary["spent"]) == sum(Decimal(m["cost"]["renyi"]) for m in own(player))
+    assert verdict.summary["cached_answers"] == cached
+    answers = [json.loads(line) for line in player.lines if b'"record":"answer"' in line]
+    assert sum(a.get("value", 0) is None for a in answers) == nobody
+    assert len([m for m in own(player) if m["sequence"]]) >= bought
+
+
+def replays_in_any_order(questions: list[Document], seed: int) -> None:
+    """Questions in another order and other noise."""
+    order = np.random.default_rng(seed).permutation(len(questions))
+    verdict = judged(played([questions[k] for k in order], seed=seed, epsilon=[0.05, 0.2, 1.0][seed % 3]).transcript())
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+
+
 def test_an_honest_session_replays() -> None:
     """With moments and ranges that were measured, free answers, a cached one, one that nobody can give, and what costs
     nothing. Catches a rule that an honest session breaks, and a cost that is not what was spent."""
@@ -108,9 +127,7 @@ def test_an_honest_session_replays() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_honest_sessions_replay_whatever_the_noise(seed: int) -> None:
     """Questions in another order and other noise each time. Catches decisions that hang on what is not recorded."""
-    order = np.random.default_rng(seed).permutation(len(QUESTIONS))
-    verdict = judged(played([QUESTIONS[k] for k in order], seed=seed, epsilon=[0.05, 0.2, 1.0][seed % 3]).transcript())
-    assert verdict.ok, (verdict.problem, verdict.sequence)
+    replays_in_any_order(QUESTIONS, seed)
 
 
 def test_persons_are_paid_for_with_all_of_their_records() -> None:

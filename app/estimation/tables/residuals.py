@@ -42,6 +42,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.sparse import csr_array
 
 from app.estimation.pooling import Pooled
@@ -49,6 +50,7 @@ from app.estimation.tables.joint import Joint
 from app.estimation.tables.nested import Level, least_squares
 from app.estimation.tails import Term, is_normal, normal_quantile, quantile, reach
 from app.measurements.noise import Noise
+from app.measurements.noise_search import GREATEST_SCALE
 from app.measurements.pieces import Combination, Contrast, Counts, counts_in, pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import TableStrategy
@@ -63,6 +65,8 @@ Key = tuple[tuple[int, int], ...]
 Apart = Counts | Combination
 #: A marginal of more cells than this, or that tells more residuals, stays apart.
 MOST_CELLS, MOST_PARTS = 1 << 17, 1 << 12
+#: Below it no variance is looked for.
+_LEAST_VARIANCE = 1e-9
 #: Bits of a grid on which noise of any scale that is bought is smooth.
 _FINE = 20
 #: Gaussian noise of so many steps and more has normal quantiles but for its steps.
@@ -454,6 +458,22 @@ class Residuals:
             ValueError: when one is of another table.
         """
         return self._after(strategy, _smooth(variance)).unbiased(question).variances
+
+    def sufficient_variance(self, question: Question, strategy: TableStrategy, allowed: float) -> float:
+        """About the greatest variance of the noise of one more measurement, of counts, after which no value of a
+        question has a variance above what is allowed; the least that is looked for where none suffices.
+
+        Raises:
+            ValueError: when one is of another table.
+        """
+
+        def beyond(logarithm: float) -> float:
+            return math.log(float(self.variances_after(question, strategy, math.exp(logarithm)).max()) / allowed)
+
+        low, high = math.log(_LEAST_VARIANCE), math.log(GREATEST_SCALE**2)
+        if beyond(low) >= 0:
+            return math.exp(low)
+        return math.exp(brentq(beyond, low, high, xtol=1e-6) if beyond(high) > 0 else high)
 
     def reaches_after(self, question: Question, strategy: TableStrategy, noise: Noise, confidence: float) -> FloatArray:
         """The reaches (:meth:`reaches`) that the values of a question would have with one more measurement, of counts.
