@@ -82,7 +82,7 @@ bench: setup ## the benchmarks: each prints a table and writes JSON, docs/ shows
 
 # The lock files name versions and hashes and no index: pip takes them from whatever index it is set up for.
 UV_COMPILE = $(BIN)/uv pip compile pyproject.toml clients/python/pyproject.toml --universal --python-version 3.11 \
-	--generate-hashes --no-emit-index-url --no-emit-package curator-client --no-header --quiet
+	--generate-hashes --no-strip-extras --no-emit-index-url --no-emit-package curator-client --no-header --quiet
 
 lock: $(VENV)/.python ## resolve the dependencies anew (UPGRADE=1 for the newest) and write both lock files
 	$(BIN)/python -m pip install --quiet uv
