@@ -24,6 +24,8 @@ CONNECTIVES = ("all", "any", "not")
 MAX_AXIS = 2**31 - 1
 #: The most numbers on the grid of one attribute, and the most bins or dates.
 MAX_NUMBERS = 1 << 20
+#: The most steps of its grid that a weight may be: times a number on a grid it is a 64-bit integer still.
+MAX_WEIGHT = 1 << 31
 #: The largest number that may be declared on a grid: a sum of 2^40 of them is a 64-bit float still.
 _LARGEST = 2**40
 
@@ -86,6 +88,10 @@ class Attribute(Model):
     dates: tuple[str, str] | None = Field(default=None, description="the first and the last date, YYYY-MM-DD")
     by: Literal["day", "month", "year"] | None = Field(default=None, description="what dates are told apart by")
     missing: Literal[True] | None = Field(default=None, description="whether a record may be without a value")
+    role: Literal["weight"] | None = Field(
+        default=None,
+        description="weight: the attribute is how many a record stands for, in questions that are weighted",
+    )
     outside: Literal["clamp", "drop", "refuse"] | None = Field(
         default=None,
         description="what becomes of a value outside of the declaration: numbers and dates are moved to the nearest "
@@ -138,9 +144,21 @@ class Attribute(Model):
             raise ValueError(f"dates: the first, then the last, and no more than {MAX_NUMBERS:,} apart")
         if self.levels is not None:
             self._check_levels(self.levels)
+        if self.role is not None:
+            self._check_weight()
         if self.outside == "clamp" and not (numeric or self.dates is not None):
             raise ValueError("outside: only numbers and dates have a nearest bound: use drop or refuse")
         return self
+
+    def _check_weight(self) -> None:
+        if self.kind != "numbers":
+            raise ValueError("role: a weight is a number on a grid: declare lower, upper and grid")
+        if self.bounds[0] < 0 or self.bounds[0] % self.step:
+            raise ValueError("role: a weight is not negative, and a whole multiple of grid: change lower")
+        if self.bounds[1] / self.step > MAX_WEIGHT:
+            raise ValueError(f"role: a weight is at most {MAX_WEIGHT:,} times grid: declare a coarser grid")
+        if self.missing:
+            raise ValueError("role: every record has a weight: leave missing out, and records without one are outside")
 
     def _check_levels(self, levels: dict[str, Any]) -> None:
         if self.values is None:

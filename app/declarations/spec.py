@@ -129,6 +129,8 @@ class TableSpec(Declaration):
         names = [a.name for a in self.attributes]
         if len(set(names)) != len(names):
             raise ValueError("attribute names must be distinct")
+        if sum(a.role == "weight" for a in self.attributes) > 1:
+            raise ValueError("role: one attribute at most is the weight: leave role out of the others")
         if self.unit is not None and self.unit.column in names:
             raise ValueError("unit: the column that says whose record it is is no attribute: leave it out there")
         for attribute in self.attributes:

@@ -20,12 +20,12 @@ from app.spaces.queries.degrees import DegreesQuery
 from app.spaces.queries.elements import ElementsQuery
 from app.spaces.queries.forms import kind_of
 from app.spaces.queries.hierarchy import HierarchyQuery
-from app.spaces.queries.marginal import MarginalQuery
-from app.spaces.queries.predicate import PredicateQuery, ProductQuery
+from app.spaces.queries.predicate import ProductQuery
 from app.spaces.queries.ratio import RatioQuery
 from app.spaces.queries.request import Request
 from app.spaces.queries.share import ShareQuery
 from app.spaces.queries.statistic import MeanQuery, QuantileQuery, SumQuery, VarianceQuery
+from app.spaces.queries.weighted import MarginalQuery, PredicateQuery
 from app.spaces.query import Blobs, Query
 from app.spaces.space import Space
 
