@@ -20,6 +20,7 @@ from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy
 from app.patience import Progress
 from app.releases.edge_results import EdgeValues, edge_values
+from app.releases.noisy_blocks import NoisyBlocks
 from app.releases.power import low_rank
 from app.releases.publication import missing, published
 from app.releases.rounds import learnt
@@ -51,6 +52,7 @@ class Job:
         seed: of everything that is drawn at random for it, which is no secret.
         beta: the probability with which bounds that are stated may be broken.
         construction: what keeps the hypothesis of an iterative construction; None for other methods.
+        blocks: sums between groups of a graph's nodes that were measured before, where a graph is to be made.
         unit_epsilon: the epsilon that counts of a table cost with Gaussian noise of variance 1.
     """
 
@@ -63,6 +65,7 @@ class Job:
     seed: int
     beta: float = 0.05
     construction: MarginalConstruction | None = None
+    blocks: Sequence[NoisyBlocks] = ()
     unit_epsilon: float = math.inf
 
     @property
@@ -109,7 +112,9 @@ def finish(job: Job, progress: Progress) -> Outcome:
             values, told = low_rank(job.known, job.made, progress)
             return Outcome((), edges=values, summary=told)
         graph = [release for release in (*job.known, *job.made) if not isinstance(release.strategy, TableStrategy)]
-        edges, summary = edge_values(graph, job.method, job.options, beta=job.beta, seed=job.seed, progress=progress)
+        edges, summary = edge_values(
+            graph, job.method, job.options, blocks=job.blocks, beta=job.beta, seed=job.seed, progress=progress
+        )
         return Outcome((), edges=edges, summary=summary)
     if job.construction is not None:
         return _learnt(job, job.construction, progress)

@@ -5,7 +5,9 @@ there are any.
 
 * ``spectral_graph`` removes noise: degrees make a base ``min(1, a_i c_j)``; of what the noisy values have beyond it
   those singular values are kept that rise above the noise, shrunk by what noise adds to them (Gavish, Donoho 2017);
-  the result is brought within bounds without changing degrees. This controls ``|A(S, T)| / (|S||T|)^(1/2)``.
+  the result is brought within bounds without changing degrees. This controls ``|A(S, T)| / (|S||T|)^(1/2)``. Where
+  sums between groups of nodes are known, too (:mod:`.noisy_blocks`), the base has a factor for each two groups, and
+  the result keeps these sums as it keeps degrees.
 * ``nearest_graph`` is that of Gupta, Roth, Ullman (2012, on randomised response): weights within bounds whose largest
   difference from the noisy values, over all cuts, is the least there is. It keeps all noise that looks like a graph, so
   its cuts err by up to twice the noise's cut norm; what removes noise errs less wherever noise outweighs structure.
@@ -20,7 +22,9 @@ that of degrees alone, to which edges then add little.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.sparse.linalg import eigsh, svds
@@ -28,6 +32,7 @@ from scipy.sparse.linalg import eigsh, svds
 from app.geometry.cut_norm import Bordered, CutNorm, SingleArray, cut_norm, random_signs, settle
 from app.geometry.norms import FloatArray
 from app.patience import Progress
+from app.releases.noisy_blocks import NoisyBlocks
 
 #: Sides up to which all singular values are computed at once.
 SMALL = 1200
@@ -101,7 +106,9 @@ class NearestGraph:
     least: float
 
 
-def spectral_graph(edges: NoisyEdges, degrees: NoisyDegrees | None = None) -> FloatArray:
+def spectral_graph(
+    edges: NoisyEdges, degrees: NoisyDegrees | None = None, blocks: Sequence[NoisyBlocks] = ()
+) -> FloatArray:
     """Weights in [0, 1] that keep of the noisy values what is above the noise.
 
     Degrees are the averages, by precision, of those measured and of the sums of noisy values; they are shrunk towards
@@ -111,12 +118,21 @@ def spectral_graph(edges: NoisyEdges, degrees: NoisyDegrees | None = None) -> Fl
     ``((y^2 - beta - 1)^2 - 4 beta)^(1/2) / y`` for y: the best for the mean squared error (Gavish, Donoho 2017,
     equation 7). Then ``within_bounds``.
 
+    Sums between groups are averaged by precision with those of the noisy values. They tell of the degrees of groups,
+    and the base has them; what the values have beyond the base is nothing between two groups together, and the result
+    has the degrees and the sums of the base.
+
     Args:
         edges: noisy values of all pairs.
         degrees: noisy degrees, measured apart, whose noise is independent of that of the pairs.
+        blocks: noisy sums between groups of nodes, measured apart.
     """
-    base = capped_product(*_degrees(edges, degrees), undirected=edges.undirected, loops=edges.loops)
+    base = _base(edges, degrees, blocks)
     rest = edges.values - base
+    for block in blocks:
+        cells = block.cells(loops=edges.loops)
+        mean = np.divide(block.sums(rest), cells, out=np.zeros_like(cells), where=block.known & (cells > 0))
+        rest -= block.spread(mean)
     rows, columns = rest.shape
     unit = edges.deviation * math.sqrt(max(rows, columns))
     beta = min(rows, columns) / max(rows, columns)
@@ -126,7 +142,8 @@ def spectral_graph(edges: NoisyEdges, degrees: NoisyDegrees | None = None) -> Fl
     weights = base + (left * shrunk) @ right
     if edges.undirected:
         weights = (weights + weights.T) / 2
-    return within_bounds(weights, undirected=edges.undirected, loops=edges.loops)
+    like = base if blocks else None
+    return within_bounds(weights, undirected=edges.undirected, loops=edges.loops, like=like, blocks=blocks)
 
 
 def degrees_share(epsilon: float) -> float:
@@ -144,7 +161,14 @@ def degrees_graph(degrees: NoisyDegrees, *, undirected: bool = False, loops: boo
     return capped_product(left, right, undirected=undirected, loops=loops)
 
 
-def capped_product(left: FloatArray, right: FloatArray, *, undirected: bool = False, loops: bool = True) -> FloatArray:
+def capped_product(
+    left: FloatArray,
+    right: FloatArray,
+    *,
+    undirected: bool = False,
+    loops: bool = True,
+    blocks: Sequence[tuple[NoisyBlocks, FloatArray]] = (),
+) -> FloatArray:
     """``min(1, a_i c_j)`` with these sums of rows and columns, by iterative proportional fitting.
 
     Sums that cannot be had (a degree above the number of other nodes) are approached.
@@ -152,13 +176,21 @@ def capped_product(left: FloatArray, right: FloatArray, *, undirected: bool = Fa
     Args:
         left: sums of rows, at least 0.
         right: sums of columns, at least 0, of the same total.
+        undirected: whether weights are symmetric.
+        loops: whether the diagonal has weights.
+        blocks: groups of nodes, and the sums between them of those that were measured, each at least 0: there is a
+            factor more for each. What does not agree with sums of rows and columns is approached.
     """
     total = float(left.sum())
     if total <= 0:
         return np.zeros((len(left), len(right)))
     rows, columns = left / math.sqrt(total), right / math.sqrt(total)
+    factors = [(block, np.ones_like(wanted)) for block, wanted in blocks]
+    product = partial(_product, loops=loops, factors=factors)
     for _ in range(_FITS):
-        weights = _product(rows, columns, loops)
+        for (block, wanted), (_, factor) in zip(blocks, factors, strict=True):
+            factor *= np.where(block.known, _ratio(wanted, block.sums(product(rows, columns))), 1.0)
+        weights = product(rows, columns)
         sums, across = weights.sum(axis=1), weights.sum(axis=0)
         if max(np.abs(sums - left).max(), np.abs(across - right).max()) <= _CLOSE:
             break
@@ -166,8 +198,8 @@ def capped_product(left: FloatArray, right: FloatArray, *, undirected: bool = Fa
             rows = columns = rows * np.sqrt(_ratio(left, sums))
             continue
         rows = rows * _ratio(left, sums)
-        columns = columns * _ratio(right, _product(rows, columns, loops).sum(axis=0))
-    return _product(rows, columns, loops)
+        columns = columns * _ratio(right, product(rows, columns).sum(axis=0))
+    return product(rows, columns)
 
 
 def within_bounds(
@@ -175,18 +207,36 @@ def within_bounds(
     *,
     undirected: bool = False,
     loops: bool = True,
+    like: FloatArray | None = None,
+    blocks: Sequence[NoisyBlocks] = (),
 ) -> FloatArray:
     """The nearest weights from 0 to 1, by squared distance, with the same sums of rows and columns.
 
     They are ``clip(weights + a_i + c_j, 0, 1)``; a and c are found by Newton steps on one side at a time. Clipping
     alone would add what it cuts off below zero to every cut of a sparse graph. Sums that cannot be had are approached.
+
+    Args:
+        weights: to be brought within bounds.
+        undirected: whether they are symmetric.
+        loops: whether the diagonal has weights.
+        like: weights whose sums are to be kept, in place of these.
+        blocks: groups of nodes; measured sums between them are kept, too, by a term more for each two groups.
     """
     if not loops:
         weights = weights.copy()
         np.fill_diagonal(weights, 0)
-    left, right = weights.sum(axis=1), weights.sum(axis=0)
+    like = weights if like is None else like
+    left, right = like.sum(axis=1), like.sum(axis=0)
+    kept = [block.sums(like) for block in blocks]
     rows, columns = np.zeros(len(left)), np.zeros(len(right))
     for _ in range(_FITS):
+        for block, wanted in zip(blocks, kept, strict=True):
+            moved, _, _ = _clipped(weights, rows, columns, loops, axis=1)
+            held = block.sums(moved)
+            free = block.sums(((moved > 0.0) & (moved < 1.0)).astype(np.float64))
+            step = np.where(block.known, (wanted - held) / np.maximum(free, 1), 0.0)
+            if np.abs(step).max() > 0:
+                weights = weights + block.spread(step)
         moved, sums, free = _clipped(weights, rows, columns, loops, axis=1)
         if max(np.abs(left - sums).max(), np.abs(right - moved.sum(axis=0)).max()) <= _CLOSE:
             return moved
@@ -266,14 +316,37 @@ def drawn_graph(weights: FloatArray, rng: np.random.Generator, *, undirected: bo
     return edges
 
 
-def _degrees(edges: NoisyEdges, degrees: NoisyDegrees | None) -> tuple[FloatArray, FloatArray]:
+def _base(edges: NoisyEdges, degrees: NoisyDegrees | None, blocks: Sequence[NoisyBlocks]) -> FloatArray:
+    """The weights that degrees let expect, and sums between groups where there are any."""
+    left, left_variance, right, right_variance = _degrees(edges, degrees)
+    left, right = _reconciled(left, left_variance, right, right_variance)
+    product = partial(capped_product, undirected=edges.undirected, loops=edges.loops)
+    if not blocks:
+        return product(left, right)
+    averaged = []
+    for block in blocks:
+        noise = edges.deviation**2 * block.cells(loops=edges.loops)
+        if edges.undirected:
+            # Within a group the noise of a pair counts twice.
+            np.fill_diagonal(noise, 2 * noise.diagonal())
+        averaged.append(block.beside(block.sums(edges.values), noise))
+        left = averaged[-1].told(left, left_variance, axis=0)
+        right = averaged[-1].told(right, right_variance, axis=1)
+    total = float(left.sum() + right.sum()) / 2
+    left, right = (side * (total / held) if (held := float(side.sum())) > 0 else side for side in (left, right))
+    plain = product(left, right)
+    return product(left, right, blocks=[(block, block.expected(block.sums(plain))) for block in averaged])
+
+
+def _degrees(edges: NoisyEdges, degrees: NoisyDegrees | None) -> tuple[FloatArray, float, FloatArray, float]:
+    """Sums of rows and their variance, and of columns, by the noisy values and by measured degrees together."""
     rows, columns = (size - (not edges.loops) for size in edges.values.shape)
     left, right = edges.values.sum(axis=1), edges.values.sum(axis=0)
     left_variance, right_variance = edges.deviation**2 * max(columns, 1), edges.deviation**2 * max(rows, 1)
     if degrees is not None:
         left, left_variance = _combined(left, left_variance, degrees.left, degrees.deviation**2)
         right, right_variance = _combined(right, right_variance, degrees.right, degrees.deviation**2)
-    return _reconciled(left, left_variance, right, right_variance)
+    return left, left_variance, right, right_variance
 
 
 def _combined(one: FloatArray, variance: float, other: FloatArray, other_variance: float) -> tuple[FloatArray, float]:
@@ -302,8 +375,12 @@ def _shrunk(degrees: FloatArray, variance: float, total: float) -> FloatArray:
     return shrunk * (total / held) if held > 0 else np.full(len(degrees), total / len(degrees))
 
 
-def _product(rows: FloatArray, columns: FloatArray, loops: bool) -> FloatArray:
+def _product(
+    rows: FloatArray, columns: FloatArray, *, loops: bool, factors: Sequence[tuple[NoisyBlocks, FloatArray]]
+) -> FloatArray:
     weights: FloatArray = np.multiply.outer(rows, columns)
+    for block, factor in factors:
+        weights *= block.spread(factor)
     np.minimum(weights, 1, out=weights)
     if not loops:
         np.fill_diagonal(weights, 0)

@@ -11,11 +11,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
 import pyarrow.csv
 import pytest
 
 from app.bootstrap.noise import SystemNoise
+from app.curator.mechanisms.protocol import Measured
+from app.curator.mechanisms.release import job_of
+from app.curator.opening import Header
+from app.releases.finishing import Outcome, finish
 from app.verifying.transcript import replay_file
 from benchmarks.research.undirected_cuts import undirected_cut_norm
 from tests.kit.service import ARROW, JSON, Service, npy, refused, register, serving, unique
@@ -221,6 +226,69 @@ def test_degrees_beside_edges(service: Service, tmp_path: Path) -> None:
 
     made, measured = (largest(columns(edges(service, each))) for each in (found, noisy))
     assert made < 0.5 * measured
+
+
+def remade(lines: list[bytes], id: str) -> Outcome:
+    """What an auditor makes of a release's transcript."""
+    opening, records = Header.read(lines[0]).opening(), [orjson.loads(line) for line in lines[1:]]
+    made = [Measured.read(record).measurement for record in records if record["record"] == "measurement"]
+    assert opening.evidence is not None
+    known = len(opening.evidence.known)
+    return finish(job_of(opening, made[:known], made[known:], seed=int(id[:15], 16)), lambda part: None)
+
+
+def test_blocks_that_were_measured_are_kept(service: Service, tmp_path: Path) -> None:
+    """What somebody measured of groups is kept by a synthetic graph, at the price and with the plan of one that knows
+    nothing of it; the result says so, the transcript replays and gives the same graph again, and one with another
+    measured sum does not. Catches sums that are paid for again, that stand between other groups, that are not in the
+    transcript, and that are used where nothing is to be known.
+    """
+    nodes, rng = 80, np.random.default_rng(6)
+    community = np.arange(nodes) % 4
+    truth = np.triu(rng.random((nodes, nodes)) < np.where(community[:, None] == community, 0.4, 0.04), 1)
+    truth = (truth | truth.T).astype(np.int64)
+    spec = {"kind": "graph", "nodes": nodes, "directed": False, "budget": BUDGET | {"epsilon": 3.0}}
+    name = registered(service, spec, npy(truth), "graph.npy")
+    words = {"mechanism": {"construction": "evidence"}, "epsilon": 1.0, "max_queries": 1}
+    session = service.admin.post("/v1/sessions", json={"dataset": name, **words}).json()
+    groups = {f"g{k}": np.flatnonzero(community == k).tolist() for k in range(4)}
+    query = {"type": "blocks", "left": groups}
+    assert service.admin.post(f"/v1/sessions/{session['id']}/queries", json=query).status_code == 200
+    service.admin.delete(f"/v1/sessions/{session['id']}")
+
+    def of_groups(found: JSON) -> npt.NDArray[np.float64]:
+        told, off = columns(edges(service, found)), -truth.astype(float)
+        off[told["source"], told["target"]] += told["weight"]
+        off[told["target"], told["source"]] += told["weight"]
+        members = np.eye(4)[community]
+        sums: npt.NDArray[np.float64] = members.T @ off @ members
+        return sums
+
+    kept = release(service, name, epsilon=0.5, method="synthetic_graph")
+    alone = release(service, name, epsilon=0.5, method="synthetic_graph", start="nothing")
+    near = release(service, name, epsilon=0.5, method="synthetic_graph", geometry="cut_norm")
+    assert np.abs(of_groups(kept)).mean() < 0.25 * np.abs(of_groups(alone)).mean()
+    assert kept["cost"] == alone["cost"]
+    (told,) = kept["result"]["blocks"]
+    assert told["numbers"] == 10
+    assert 0 <= told["discrepancy"] < 4 * told["error"]
+    assert "blocks" not in alone["result"]
+    assert "blocks" not in near["result"]
+    replays(service, kept, tmp_path)
+    lines = (tmp_path / "transcript.ndjson").read_bytes().splitlines()
+    outcome, sent = remade(lines, kept["id"]), columns(edges(service, kept))
+    assert outcome.edges is not None
+    weights = outcome.edges.edges.matrix(outcome.edges.values)
+    assert np.array_equal(weights[sent["source"], sent["target"]], sent["weight"])
+    assert outcome.summary["blocks"] == [told]
+    place = next(place for place, line in enumerate(lines) if b'"type":"blocks"' in line)
+    record = orjson.loads(lines[place])
+    values = record["measurement"]["values"]
+    record["measurement"]["values"] = ("A" if values[0] != "A" else "B") + values[1:]
+    lines[place] = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
+    path = tmp_path / "forged.ndjson"
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    assert not replay_file(path).ok
 
 
 def test_weights_and_matrices(service: Service, tmp_path: Path) -> None:

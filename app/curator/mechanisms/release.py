@@ -10,6 +10,7 @@ from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategy import Strategy
+from app.releases.edge_results import known_blocks
 from app.releases.finishing import Job
 
 
@@ -26,9 +27,9 @@ def job_of(
     """
     dataset, request, plan = opening.dataset, opening.request, opening.plan
     assert isinstance(plan, WorkloadPlan)
-    budget = dataset.budget
+    budget, method = dataset.budget, request.workload.method
     return Job(
-        method=request.workload.method,
+        method=method,
         options=request.workload.options.model_dump(exclude_none=True),
         workload=plan.workload,
         empty=residuals_of(dataset.space, dataset.records),
@@ -36,6 +37,7 @@ def job_of(
         made=made,
         seed=seed,
         beta=request.beta,
+        blocks=known_blocks(known, dataset.space) if method == "synthetic_graph" else (),
         construction=plan.construction(dataset, request, made),
         unit_epsilon=float(budget.order) * dataset.gamma**2 / 2 * float(budget.epsilon) / float(budget.total),
     )

@@ -131,7 +131,7 @@ class CompiledBlocks(Query):
         return (self.left.cells,) if self.only_within else (self.left.cells, self.right.cells)
 
     @property
-    def _right(self) -> IntArray:
+    def columns(self) -> IntArray:
         """The group of each column as those to the left are numbered that it goes with, -1 where it is in none."""
         return self.right.labels if self.matched is None else np.append(self.matched, -1)[self.right.labels]
 
@@ -146,7 +146,7 @@ class CompiledBlocks(Query):
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
-        return (BlockSums(self.left, self.right, self._right if self.only_within else None),)
+        return (BlockSums(self.left, self.right, self.columns if self.only_within else None),)
 
     def exact_of(self, told: Sequence[Any]) -> IntArray:
         totals: IntArray = told[0]
@@ -168,7 +168,7 @@ class CompiledBlocks(Query):
         if not self.only_within:
             rows, columns = len(self.left.kept), len(self.right.kept)
             return float(rows * (rows - 1) // 2 if self.symmetric else rows * columns)
-        rows_of, columns_of = self.left.counts, np.bincount(self._right[self.right.kept])
+        rows_of, columns_of = self.left.counts, np.bincount(self.columns[self.right.kept])
         return float(rows_of @ (rows_of - 1) // 2 if self.symmetric else rows_of @ columns_of)
 
     @lazy
@@ -191,7 +191,7 @@ class CompiledBlocks(Query):
         if not self.symmetric:
             # Where groups to the right have another order than those they go with their numbers are told one by one.
             own = self.matched is None or bool((np.diff(self.matched) > 0).all())
-            form["right"] = self.right.canonical if own else {"cells": self._right.tolist()}
+            form["right"] = self.right.canonical if own else {"cells": self.columns.tolist()}
         return form | ({"only": "within"} if self.only_within else {})
 
     @lazy
