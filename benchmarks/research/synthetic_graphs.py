@@ -1,9 +1,9 @@
 """How far the cuts of synthetic graphs are from those of the graph, for the same epsilon.
 
-Run ``python -m benchmarks.research.synthetic_graphs [--quick] [--released] [GRAPH ...]``: of all graphs, a quarter of
-an hour or more on a quiet machine. ``--quick`` plays a small random graph alone and writes nothing. The graphs are
-those of ``../shared/data``; what is not there is left out. Chance comes from NumPy with a fixed seed: these are
-figures, not releases.
+Run ``python -m benchmarks.research.synthetic_graphs [--quick] [--released | --blocks] [GRAPH ...]``: of all graphs, a
+quarter of an hour or more on a quiet machine. ``--quick`` plays a small random graph alone and writes nothing. The
+graphs are those of ``../shared/data``; what is not there is left out. Chance comes from NumPy with a fixed seed: these
+are figures, not releases.
 
 Every way is given the same epsilon:
 
@@ -21,14 +21,21 @@ which is paid by the Renyi sum:
 * *histogram*: unbiased values of all pairs;
 * *edges alone*: ``spectral_graph`` of the same;
 * *synthetic graph*: edges and degrees, as ``synthetic_graph`` measures them.
+
+With ``--blocks`` it is *both*, where somebody asked for the sums between groups of nodes. Graphs are those of
+:mod:`.graphs_data`, groups the communities there:
+
+* *nothing*: nobody asked;
+* *before*: it was asked for a tenth of epsilon, which was spent before;
+* *of it*: it was asked for a tenth of epsilon, and the graph has the rest.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -46,6 +53,7 @@ from app.measurements.record import Measurement
 from app.measurements.strategy import Strategy
 from app.privacy.ledger import Account
 from app.releases.edge_results import edge_values
+from app.releases.noisy_blocks import NoisyBlocks
 from app.releases.synthetic_graph import (
     NoisyDegrees,
     NoisyEdges,
@@ -57,6 +65,11 @@ from app.releases.synthetic_graph import (
 from app.spaces.dense import CountsTensor
 from benchmarks.harness import RESULTS, report
 from benchmarks.research.flipped_graphs import from_flipped
+from benchmarks.research.graphs_data import Graph as Listed
+from benchmarks.research.graphs_data import cut_sums
+from benchmarks.research.graphs_data import graph as listed
+from benchmarks.research.graphs_methods import noisy_degrees as noisy_listed_degrees
+from benchmarks.research.graphs_methods import noisy_edges as noisy_listed_edges
 from benchmarks.research.regret_data import DATA
 from benchmarks.research.undirected_cuts import undirected_cut_norm
 
@@ -66,6 +79,8 @@ RELEASED, BUDGETS = (1.0, 2.0), (1, 2)
 DELTA = 1e-9
 #: Nodes up to which the nearest weights are sought, and the rounds of the search.
 NEAREST, ROUNDS = 1200, 100
+#: Graphs with groups, and the part of epsilon that sums between these take.
+WITH_BLOCKS, BLOCKS = ("sbm", "email", "chameleon", "lastfm"), 0.1
 #: Random cuts that the root mean square is taken over.
 CUTS = 300
 
@@ -241,6 +256,72 @@ def released(of: Graph, epsilon: float, budget: float, seed: int = 0) -> tuple[s
     return plans["synthetic_graph"].regime, errors
 
 
+def groups_of(of: Listed) -> NoisyBlocks:
+    """The exact sums between the communities of a graph."""
+    rows, columns = of.labels
+    shape = int(rows.max()) + 2, int(columns.max()) + 2
+    known = np.ones(shape)
+    # Of those in no community, which there are not, nothing is asked.
+    known[-1] = known[:, -1] = np.inf
+    named = NoisyBlocks(rows, columns, np.zeros(shape), known, of.undirected)
+    return replace(named, values=named.sums(of.matrix.toarray().astype(np.float64)))
+
+
+def noisy_blocks(exact: NoisyBlocks, epsilon: float, rng: np.random.Generator) -> NoisyBlocks:
+    """Sums with Laplace noise of scale 1/epsilon, of a symmetric matrix those of edges."""
+    noise = rng.laplace(0, 1 / epsilon, exact.values.shape)
+    twice = np.ones(noise.shape)
+    if exact.symmetric:
+        noise, twice = np.triu(noise) + np.triu(noise, 1).T, 1 + np.eye(len(noise))
+    return replace(exact, values=exact.values + twice * noise, variances=exact.variances * 2 * (twice / epsilon) ** 2)
+
+
+def beside_blocks(of: Listed, epsilon: float, seed: int = 0) -> dict[str, list[float]]:
+    """Of each way: the root mean square errors of the sums, of unions of groups, and of random cuts, and the largest
+    error of a cut that is found.
+    """
+    rng, exact = np.random.default_rng([seed, 4]), groups_of(of)
+    blocks = noisy_blocks(exact, BLOCKS * epsilon, rng)
+    cuts = np.random.default_rng([seed, 5])
+    unions, random = (_sides(of, groups, cuts) for groups in (of.labels, tuple(map(np.arange, of.shape))))
+    found = {}
+    for way, part, told in (("nothing", 1.0, []), ("before", 1.0, [blocks]), ("of it", 1 - BLOCKS, [blocks])):
+        share = degrees_share(part * epsilon)
+        edges = noisy_listed_edges(of, (1 - share) * part * epsilon, rng)
+        edges = replace(edges, values=edges.values.astype(np.float64))
+        degrees = noisy_listed_degrees(of, share * part * epsilon, rng)
+        off = spectral_graph(edges, degrees, told) - of.matrix.toarray()
+        sums = exact.sums(off)[:-1, :-1] / (1 + of.undirected * np.eye(*(size - 1 for size in exact.values.shape)))
+        usual = [float(np.sqrt(np.mean(np.square(each)))) for each in (sums, *_errors(of, off, unions, random))]
+        norm = undirected_cut_norm if of.undirected else cut_norm
+        found[way] = [*usual, norm(off, sweeps=10, kicks=1, certified=False).lower]
+    return found
+
+
+def _sides(of: Listed, groups: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    """Random unions of groups to the left and to the right, of 10% to 50% of them."""
+    drawn = (rng.random((CUTS, int(side.max()) + 1)) < rng.uniform(0.1, 0.5, (CUTS, 1)) for side in groups)
+    return [chosen[:, side] for chosen, side in zip(drawn, groups, strict=True)]
+
+
+def _errors(of: Listed, off: np.ndarray, *cuts: list[np.ndarray]) -> list[np.ndarray]:
+    return [cut_sums(off.astype(np.float32), lefts, rights, of.undirected) for lefts, rights in cuts]
+
+
+def report_blocks(names: Sequence[str], folder: Path | None) -> None:
+    """Play synthetic graphs that know of groups."""
+    assert DATA is not None
+    rows: list[list[Any]] = []
+    for name in names:
+        of = listed(name, DATA)
+        for epsilon in RELEASED:
+            for way, errors in beside_blocks(of, epsilon).items():
+                rows.append([name, epsilon, way, *errors])
+        columns = ["graph", "epsilon", "blocks", "sums", "unions of groups", "random cuts", "largest"]
+        title = "Errors of synthetic graphs that know of groups"
+        report("synthetic_graphs_blocks", title, columns, rows, folder=folder, random_cuts=CUTS, seed=0)
+
+
 def report_released(sources: dict[str, Callable[[], Graph]], folder: Path | None) -> None:
     """Play what is released of every graph."""
     rows: list[list[Any]] = []
@@ -260,8 +341,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small random graph alone; writes nothing")
     parser.add_argument("--released", action="store_true", help="what the service releases")
+    parser.add_argument("--blocks", action="store_true", help="where somebody asked for sums between groups")
     parser.add_argument("graphs", nargs="*", help="names of graphs; all that are there if none is named")
     arguments = parser.parse_args()
+    if arguments.blocks:
+        report_blocks(arguments.graphs or WITH_BLOCKS, None if arguments.quick else RESULTS)
+        return
     quick, there = arguments.quick, graphs(DATA)
     sources = {name: there[name] for name in arguments.graphs or there}
     if quick:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.research import synthetic_graphs as benchmark
+from benchmarks.research.graphs_data import of_pairs
 
 pytestmark = pytest.mark.unit
 
@@ -109,3 +110,27 @@ def test_what_is_released(undirected: bool) -> None:
         told, errors = benchmark.released(of, 1.0, budget)
         assert told == regime
         assert 0 < errors["synthetic graph"] < errors["histogram"]
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+def test_beside_blocks(undirected: bool) -> None:
+    """Noisy sums are the exact ones on average, with the variance that they say, and a graph that knows of them errs
+    less between its groups. Would catch sums that are drawn of another graph, and errors of other groups.
+    """
+    side = np.arange(90) % 3
+    odds = np.where(side[:, None] == side, 0.5, 0.05)
+    pairs = np.argwhere(np.triu(np.random.default_rng(0).random((90, 90)) < odds, 1))
+    of = of_pairs("g", pairs, (90, 90), undirected=undirected)
+    of.__dict__["labels"] = side, side
+    exact, rng = benchmark.groups_of(of), np.random.default_rng(1)
+    sums = np.array([benchmark.noisy_blocks(exact, 0.5, rng).values for _ in range(2000)])
+    variances = benchmark.noisy_blocks(exact, 0.5, rng).variances
+    off = (sums - exact.values)[:, exact.known]
+    assert off.mean(axis=0) == pytest.approx(0, abs=6 * variances[exact.known].max() ** 0.5 / 2000**0.5)
+    assert off.var(axis=0) == pytest.approx(variances[exact.known], rel=0.25)
+    matrix = of.matrix.toarray()
+    assert exact.values[0, 1] == matrix[np.ix_(side == 0, side == 1)].sum()
+    found = benchmark.beside_blocks(of, 1.0)
+    assert list(found) == ["nothing", "before", "of it"]
+    assert found["before"][0] < 0.5 * found["nothing"][0]
+    assert found["of it"][1] < 0.5 * found["nothing"][1]

@@ -134,7 +134,8 @@ def test_the_synthetic_graph_is_one(typed: Typed) -> None:
         truth = len(list(csv.reader(file)))
     # Its number of edges is that of the unbiased weights, up to their noise: five of its standard errors.
     releases = typed.service.admin.get("/v1/releases").json()["items"]
-    (cell,) = (found["result"]["cell_error"] for found in releases if found["dataset"] == "friends")
+    # The later one knows more.
+    cell = min(found["result"]["cell_error"] for found in releases if found["dataset"] == "friends")
     assert abs(len(edges) - truth) < 5 * cell * (40 * 39 / 2) ** 0.5
     assert f"Graph with {graph.number_of_nodes()} nodes and {len(edges)} edges" in typed.printed
 
