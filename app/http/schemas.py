@@ -690,10 +690,11 @@ class ReleasedMeasurement(MeasurementView):
     """A measurement with its values, not clipped, row by row; the standard error is that of each of them.
 
     Where more than the counts of one marginal were measured at once there are ``parts``, each with these fields, and
-    the attribute and power of a moment where it is one; ``residual`` where values sum to zero along each axis, and
-    ``rows`` where they are one for each row of weights on the cells that the axes name. Of a graph ``values`` are
-    unbiased values of all cells, at most 65,536 of them as JSON, and ``bits`` what was released where bits were; of
-    products with weights they are one for each row (``right`` has the weights), each column (``left``), or one.
+    the attribute and power of a moment where it is one, and the weight that it is multiplied by; ``residual`` where
+    values sum to zero along each axis, and ``rows`` where they are one for each row of weights on the cells that the
+    axes name. Of a graph ``values`` are unbiased values of all cells, at most 65,536 of them as JSON, and ``bits`` what
+    was released where bits were; of products with weights they are one for each row (``right`` has the weights), each
+    column (``left``), or one.
     """
 
     axes: list[dict[str, Any]] | None = None

@@ -21,7 +21,7 @@ from app.estimation.tables.joint import Joint, pooled, sharpened
 from app.estimation.tables.ratios import fieller_mean
 from app.estimation.tables.residuals import Residuals, weighed
 from app.estimation.tails import normal_quantile
-from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
+from app.measurements.strategies.tables import Moment, Part, TableStrategy, Times, shares
 from app.policies.kinds import ANY, Derived, Interval, Known
 from app.policies.table import Policy
 from app.spaces.lazy import lazy
@@ -29,7 +29,7 @@ from app.spaces.partition import Marginal
 from app.spaces.queries.ratio import CompiledRatio, Numbers
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.questions import Cells, Groups
-from app.spaces.tensor import Array, FloatArray
+from app.spaces.tensor import Array, FloatArray, along
 
 #: Parts of what is paid that may go to the number of records, and of the rest those that may go to the sum below.
 _COUNT_PARTS, _PER_PARTS = (0.0, 0.25, 0.5), (0.5, 0.25, 0.75, 0.0, 1.0)
@@ -40,7 +40,9 @@ _MOST_SINGLE, _MOST_PRODUCTS = 1 << 18, 1 << 26
 
 
 def _moment(numbers: Numbers) -> Moment:
-    return Moment(numbers.axis, numbers.places, 1)
+    by = numbers.times
+    times = None if by is None else Times(by.axis, round(by.low / by.step), by.places)
+    return Moment(numbers.axis, numbers.places, 1, times)
 
 
 class Ratio(Derived[CompiledRatio]):
@@ -62,7 +64,18 @@ class Ratio(Derived[CompiledRatio]):
 
     @property
     def own_residuals(self) -> list[Residuals]:
-        return [self.counts, *(self.measured[moment] for moment in (self.per, self.of) if moment in self.measured)]
+        return [self.counts, *(self.measured[moment] for moment in self._summed if moment in self.measured)]
+
+    @lazy
+    def _summed(self) -> dict[Moment, dict[int, Groups]]:
+        """By moment the places of the numbers that are sums of it, each with the records of which it is the sum."""
+        found: dict[Moment, dict[int, Groups]] = {self.per: {_PER: self.asked.below(self._cells_of(self.asked.per))}}
+        found.setdefault(self.of, {})[_OF] = self.asked.above(self._cells_of(self.asked.of))
+        return found
+
+    def _cells_of(self, numbers: Numbers) -> Marginal:
+        """The cells that tell apart of which records numbers are summed."""
+        return self.asked.marginal([numbers])
 
     @property
     def likely(self) -> FloatArray:
@@ -84,10 +97,10 @@ class Ratio(Derived[CompiledRatio]):
     @lazy
     def _known(self) -> Known:
         sources = self._of_counts()
-        for place, moment, numbers in ((_PER, self.per, self.asked.per), (_OF, self.of, self.asked.of)):
+        for moment, sums in self._summed.items():
             if moment in self.measured:
-                groups = self.asked.valued(numbers, self.asked.marginal([numbers]))
-                sources += [self._placed(one, [place]) for one in self.measured[moment].together([groups])]
+                together = self.measured[moment].together([*sums.values()])
+                sources += [self._placed(one, [*sums]) for one in together]
         return self.filled(pooled(sources))
 
     def _of_counts(self) -> list[Joint]:
@@ -95,12 +108,13 @@ class Ratio(Derived[CompiledRatio]):
         counted and are few enough.
         """
         asked = self.asked
-        singly = [one for one in (asked.per, asked.of) if self.counts.told_singly(one.axis)]
-        cells = asked.question.cells * math.prod(one.places for one in singly)
-        if cells > _MOST_SINGLE or cells * sum(one.places for one in singly) > _MOST_PRODUCTS:
+        singly = [one for one in (asked.per, asked.of) if self._told_singly(one)]
+        lengths = {axis: self.counts.sizes[axis] for one in singly for axis in one.axes}
+        cells = asked.question.cells * math.prod(lengths.values())
+        if cells > _MOST_SINGLE or cells * sum(lengths.values()) > _MOST_PRODUCTS:
             singly = []
         marginal = asked.marginal((asked.per, asked.of), singly)
-        per, of = (asked.valued(one, marginal) for one in (asked.per, asked.of))
+        per, of = asked.below(marginal), asked.above(marginal)
         found: dict[int, tuple[Groups, FloatArray]] = {_COUNT: (per, np.ones(()))}
         for place, one, groups in ((_PER, asked.per, per), (_OF, asked.of, of)):
             if one in singly:
@@ -110,13 +124,20 @@ class Ratio(Derived[CompiledRatio]):
         sums, weights = zip(*found.values(), strict=True)
         return [self._placed(one, list(found)) for one in self.counts.together(sums, weights)]
 
+    def _told_singly(self, numbers: Numbers) -> bool:
+        """Whether single numbers were counted."""
+        return all(self.counts.told_singly(axis) for axis in numbers.axes)
+
     @staticmethod
     def _along(marginal: Marginal, numbers: Numbers) -> FloatArray:
-        """The weights of an attribute's numbers along its axis of a marginal that tells single ones apart."""
-        place = marginal.attributes.index(numbers.axis)
-        row = np.zeros(marginal.shape[place])
-        row[: numbers.places] = _moment(numbers).weights
-        return row.reshape([-1 if k == place else 1 for k in range(len(marginal.shape))])
+        """The weights of numbers along their axes of a marginal that tells single ones apart."""
+        found = np.ones([1] * len(marginal.shape))
+        for axis, weights in _moment(numbers).factors:
+            place = marginal.attributes.index(axis)
+            row = np.zeros(marginal.shape[place])
+            row[: len(weights)] = weights
+            found = found * along(row, place, len(marginal.shape))
+        return found
 
     def _placed(self, told: Joint, places: list[int]) -> Joint:
         """What tells some of the numbers, as of all of them."""
@@ -151,18 +172,21 @@ class Ratio(Derived[CompiledRatio]):
         beyond = np.tile(self.deviations(self.counts, cells, confidence)[:, None], known.values.shape[1])
         for place, moment, numbers in ((_PER, self.per, asked.per), (_OF, self.of, asked.of)):
             if moment in self.measured:
-                own = Cells(asked.marginal([numbers]))
+                own = Cells(self._summed[moment][place].marginal)
                 beyond[:, place] = self.deviations(self.measured[moment], own, confidence)
             # Where single numbers were counted sums of them are told by few noises, or by one that weighs most.
-            if self.counts.told_singly(numbers.axis):
-                row = np.zeros(self.counts.sizes[numbers.axis])
-                row[: numbers.places] = moment.weights
-                singly = self.deviations(self.counts, weighed(cells, numbers.axis, row), confidence)
-                beyond[:, place] = np.maximum(beyond[:, place], singly)
+            if self._told_singly(numbers):
+                beyond[:, place] = np.maximum(beyond[:, place], self._single(cells, numbers, confidence))
         parts = np.square(self.slopes(known.values)) * np.nan_to_num(known.variances, posinf=0.0)
         whole = parts.sum(axis=1, keepdims=True)
         parts = np.divide(parts, whole, out=np.zeros(parts.shape), where=whole > 0)
         return np.asarray(normal + (parts * np.maximum(beyond - normal, 0.0)).sum(axis=1))
+
+    def _single(self, cells: Cells, numbers: Numbers, confidence: float) -> FloatArray:
+        """How many deviations sums of single numbers over cells reach."""
+        row = np.zeros(self.counts.sizes[numbers.axis])
+        row[: numbers.places] = _moment(numbers).weights
+        return self.deviations(self.counts, weighed(cells, numbers.axis, row), confidence)
 
     @lazy
     def _onto(self) -> FloatArray:
@@ -212,14 +236,11 @@ class Ratio(Derived[CompiledRatio]):
     def strategies(self, marginal: Marginal) -> list[TableStrategy]:
         """The two moments with several parts of the price, and for the number of records beside them."""
         found, pure = [], 2 if self.policy.pure else 1
-        own = [
-            (marginal, None, 1),
-            (self.asked.marginal([self.asked.per]), self.per, self.per.largest),
-            (self.asked.marginal([self.asked.of]), self.of, self.of.largest),
-        ]
+        cells = [(moment, next(iter(sums.values())).marginal) for moment, sums in self._summed.items()]
+        own = [(marginal, None, 1), *((each, moment, moment.largest) for moment, each in cells)]
         for counts in _COUNT_PARTS:
-            for per in _PER_PARTS:
-                prices = (counts, (1 - counts) * per, (1 - counts) * (1 - per))
+            for per in _PER_PARTS if len(cells) > 1 else (1.0,):
+                prices = (counts, (1 - counts) * per, (1 - counts) * (1 - per))[: len(own)]
                 bought = [(each, price) for each, price in zip(own, prices, strict=True) if price]
                 multipliers = shares([most for (_, _, most), _ in bought], [price**pure for _, price in bought])
                 found.append(
@@ -236,25 +257,28 @@ class Ratio(Derived[CompiledRatio]):
         bought = np.full(before.shape[:2], np.inf)
         for part in strategy.parts:
             each = variance / part.multiplier**2
-            if part.moment == self.per:
-                bought[:, _PER] = each * self._cells(self.asked.valued(self.asked.per, part.marginal))
-            elif part.moment == self.of:
-                bought[:, _OF] = each * self._cells(self.asked.valued(self.asked.of, part.marginal))
+            if part.moment is not None:
+                sums = self._summed[part.moment]
             elif self.asked.apart:
-                before = self._counted(before, each)
+                sums = {_COUNT: self.asked.question, _OF_COUNT: self.asked.of_question}
             else:
-                bought[:, _COUNT] = each * self._cells(self.asked.question)
+                sums = {_COUNT: self.asked.question}
+            if len(sums) > 1:
+                before = self._both(before, each, sums)
+                continue
+            ((place, groups),) = sums.items()
+            bought[:, place] = each * self._cells(groups)
         return sharpened(before, bought)
 
-    def _counted(self, before: FloatArray, variance: float) -> FloatArray:
-        """Covariances after the cells were counted that tell both numbers of records apart."""
-        per, of = self.asked.question, self.asked.of_question
+    def _both(self, before: FloatArray, variance: float, sums: dict[int, Groups]) -> FloatArray:
+        """Covariances after the cells were measured that tell two sums apart."""
+        per, of = sums.values()
         both = Groups(per.marginal, np.minimum(per.answers, of.answers), per.shape)
         one, two, shared = (variance * self._cells(each) for each in (per, of, both))
         shared = np.where(both.empty.reshape(-1), 0.0, shared)
         told = Joint.of_rows([np.zeros(len(one))] * 2, [[one, shared], [shared, two]])
         nothing = np.zeros(before.shape[:2])
-        return pooled([Joint(nothing, before), self._placed(told, [_COUNT, _OF_COUNT])]).covariances
+        return pooled([Joint(nothing, before), self._placed(told, [*sums])]).covariances
 
     def fewest(self, marginal: Marginal) -> int:
         return 1

@@ -94,7 +94,7 @@ class Released:
         elif isinstance(piece, Combination):
             # A value for each row: the axes are those of its weights.
             told["rows"] = piece.rows.document()
-        return told if moment is None else told | {"of": space.names[moment.axis], "moment": moment.power}
+        return told if moment is None else told | moment.describe(space)
 
 
 class Measurements:

@@ -19,7 +19,7 @@ import numpy as np
 from app.spaces.errors import NotOffered
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
-from app.spaces.tensor import Array, Axes, IntArray, Members
+from app.spaces.tensor import Array, Axes, IntArray, Members, along
 
 _ALL = slice(None)
 
@@ -87,8 +87,8 @@ class CellCounts(Tally):
         where: attributes that records are selected by, each by itself, and the values that are selected.
         among: attributes that records are selected by together, ascending, and for each combination of their values
             whether it is selected.
-        weight: an attribute, and what a record weighs by its value: the first so many values, others nothing. None
-            where each record weighs one.
+        factors: attributes, each with what a record weighs by its value: the first so many values, others nothing. A
+            record weighs the product of these, and one where there are none.
         again: whether others with the same attributes are likely to follow, so that what is made on the way may be
             worth keeping.
     """
@@ -98,13 +98,13 @@ class CellCounts(Tally):
     shape: tuple[int, ...]
     where: tuple[tuple[int, Members], ...] = ()
     among: tuple[tuple[int, ...], Array] | None = None
-    weight: tuple[int, IntArray] | None = None
+    factors: tuple[tuple[int, IntArray], ...] = ()
     again: bool = False
 
     @classmethod
-    def of(cls, marginal: Marginal, weight: tuple[int, IntArray] | None = None) -> CellCounts:
-        """The counts of a marginal, or sums of a weight over its cells."""
-        return cls(marginal.attributes, marginal.partitions, marginal.shape, weight=weight)
+    def of(cls, marginal: Marginal, factors: tuple[tuple[int, IntArray], ...] = ()) -> CellCounts:
+        """The counts of a marginal, or sums of a product of weights over its cells."""
+        return cls(marginal.attributes, marginal.partitions, marginal.shape, factors=factors)
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         return bool(shape) and (not self.named or self.named[-1] < len(shape))
@@ -115,13 +115,12 @@ class CellCounts(Tally):
         if self.plain:
             return self.axes
         together = () if self.among is None else self.among[0]
-        weighed = () if self.weight is None else self.weight[:1]
-        return tuple(sorted({*self.axes, *dict(self.where), *together, *weighed}))
+        return tuple(sorted({*self.axes, *dict(self.where), *together, *dict(self.factors)}))
 
     @property
     def plain(self) -> bool:
         """Whether records count one each, and are not selected."""
-        return not self.where and self.among is None and self.weight is None
+        return not self.where and self.among is None and not self.factors
 
     @property
     def singles(self) -> bool:
@@ -133,12 +132,9 @@ class CellCounts(Tally):
         """Whether every value of what is counted by is in a cell."""
         return all(cells is None or cells.whole for cells in self.cells)
 
-    def weights(self, length: int) -> IntArray:
-        """The weight of each of so many values."""
-        assert self.weight is not None
-        weights = np.zeros(length, np.int64)
-        weights[: len(self.weight[1])] = self.weight[1]
-        return weights
+    def weights(self, shape: Sequence[int] | Mapping[int, int]) -> list[tuple[int, IntArray]]:
+        """The factors of data of this shape, each with the weight of every value."""
+        return [(axis, np.append(told, np.zeros(shape[axis] - len(told), np.int64))) for axis, told in self.factors]
 
     def of_marginal(self, counts: Array) -> IntArray:
         """The numbers from the counts of single values of :attr:`named`, one axis each; a new array."""
@@ -148,15 +144,13 @@ class CellCounts(Tally):
         lengths = counts.shape
         if self.among is not None:
             axes, selection = self.among
-            if axes == self.named and not self.axes and self.weight is None:
+            if axes == self.named and not self.axes and not self.factors:
                 return np.asarray(counts[selection].sum(dtype=np.int64))
             counts = counts * selection.reshape(
                 [length if axis in axes else 1 for axis, length in zip(self.named, lengths, strict=True)]
             )
-        if self.weight is not None:
-            place = self.named.index(self.weight[0])
-            weights = self.weights(lengths[place]).reshape([-1] + [1] * (len(lengths) - 1 - place))
-            counts = np.asarray(counts, np.int64) * weights
+        for axis, weights in self.weights(dict(zip(self.named, lengths, strict=True))):
+            counts = np.asarray(counts, np.int64) * along(weights, self.named.index(axis), len(lengths))
         # From the last axis on, so that those before keep their places.
         for place, axis in reversed(list(enumerate(self.named))):
             if axis in partitions:

@@ -106,9 +106,7 @@ class RecordsTensor(ArrayCounts):
         places = [_places(cells, step, size) for cells, step in zip(asked.cells, steps, strict=True)]
         told = list(zip(asked.axes, places, steps, strict=True))
         selected = [(axis, Axis(self.shape[axis], members)) for axis, members in asked.where]
-        weighed = None
-        if asked.weight is not None:
-            weighed = asked.weight[0], asked.weights(self.shape[asked.weight[0]])
+        weighed = asked.weights(self.shape)
         whole = asked.whole
         sums = np.zeros(size + 1, np.int64)
         # A part of the records at a time, and no less than there are cells: each part passes over all sums once.
@@ -126,11 +124,12 @@ class RecordsTensor(ArrayCounts):
                 positions[~asked.among[1].reshape(-1)[self._positions(asked.among[0], part)]] = size
             if not whole:
                 np.minimum(positions, size, out=positions)
-            if weighed is None:
+            if not weighed:
                 sums += np.bincount(positions, minlength=size + 1)
-            else:
-                # Whole numbers are added as such: in floating point large sums would lose their last digits.
-                np.add.at(sums, positions, weighed[1][self.columns[weighed[0]][part]])
+                continue
+            weights = [told[self.columns[axis][part]] for axis, told in weighed]
+            # Whole numbers are added as such: in floating point large sums would lose their last digits.
+            np.add.at(sums, positions, math.prod(weights[1:], start=weights[0]))
         return sums[:-1].reshape(asked.shape)
 
     def all_entries(self, asked: AllEntries) -> IntArray:

@@ -165,7 +165,7 @@ class Axis:
         return summed
 
 
-def along(vector: FloatArray, axis: int, rank: int) -> FloatArray:
+def along(vector: Array, axis: int, rank: int) -> Array:
     """A vector as an array of the given rank that varies along one axis."""
     return vector.reshape([-1 if k == axis else 1 for k in range(rank)])
 

@@ -132,10 +132,10 @@ def _place(asked: CellCounts, cell: tuple[int, ...]) -> tuple[tuple[int, ...], i
     counted = all(label >= 0 for label in at) and all(_within(members, cell[axis]) for axis, members in asked.where)
     if asked.among is not None:
         counted = counted and bool(asked.among[1][tuple(cell[axis] for axis in asked.among[0])])
-    if asked.weight is None:
-        return at, int(counted)
-    axis, weights = asked.weight
-    return at, int(counted) * (int(weights[cell[axis]]) if cell[axis] < len(weights) else 0)
+    weight = int(counted)
+    for axis, weights in asked.factors:
+        weight *= int(weights[cell[axis]]) if cell[axis] < len(weights) else 0
+    return at, weight
 
 
 def _cells_of(asked: CellCounts) -> Iterator[tuple[int, Any]]:

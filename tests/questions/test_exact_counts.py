@@ -177,8 +177,7 @@ def brute(tally: Tally, entries: Any) -> Any:
             if tally.among is not None:
                 shape = [n if k in tally.among[0] else 1 for k, n in enumerate(told.shape)]
                 told = told * tally.among[1].reshape(shape)
-            if tally.weight is not None:
-                axis, weights = tally.weight
+            for axis, weights in tally.factors:
                 padded = [*weights.tolist(), *[0] * (told.shape[axis] - len(weights))]
                 told = told * along(np.array(padded, object), axis, told.ndim)
             cells = dict(zip(tally.axes, tally.cells, strict=True))
@@ -245,8 +244,9 @@ def test_numbers_are_exact_to_the_last(held: str, number: int) -> None:
         entries[0, 1, 0], entries[2, 1, 1] = 1, 2
         weights = np.array([number - 4, 0, 2])
         asked: list[Tally] = [
-            CellCounts((), (), (), weight=(0, weights)),
-            CellCounts((1,), (None,), (4,), weight=(0, weights)),
+            CellCounts((), (), (), factors=((0, weights),)),
+            CellCounts((1,), (None,), (4,), factors=((0, weights),)),
+            CellCounts((0,), (None,), (3,), factors=((0, weights), (1, np.array([0, 1])))),
             Contraction([Axis(3, slice(0, 3), weights, 0), None, None]),
         ]
         total = number
@@ -256,7 +256,7 @@ def test_numbers_are_exact_to_the_last(held: str, number: int) -> None:
         total = number
         asked = [Contraction([None] * len(shape)), Contraction([Axis(n, slice(0, n)) for n in shape])]
         if what == "table":
-            asked += [CellCounts((), (), ()), CellCounts((0,), (None,), (3,), weight=(2, np.ones(2, np.int64)))]
+            asked += [CellCounts((), (), ()), CellCounts((0,), (None,), (3,), factors=((2, np.ones(2, np.int64)),))]
         else:
             every = Partition.singles(5).labels * 0
             asked += [LineSums(0), LineSums(0, np.ones(5, np.int64)), BlockSums(Partition(every), Partition(every))]

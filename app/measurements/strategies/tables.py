@@ -31,6 +31,8 @@ from app.spaces.tensor import IntArray
 
 #: Bits of the largest weight of a second moment: times a multiplier sums over 2^31 records are 64-bit integers still.
 _MOST_WEIGHT_BITS = 26
+#: An attribute has at most so many numbers, and weights of records are at most so many steps.
+_MOST_PLACES, _MOST_TIMES = 1 << 21, 1 << 31
 #: A multiplier takes at most so many bits, and a strategy has at most so many parts.
 _MOST_MULTIPLIER_BITS, _MOST_PARTS = 40, 64
 #: Rows are over at most so many cells: estimates from them take a matrix of cells by cells.
@@ -42,29 +44,70 @@ EXACT_BITS = 62
 
 
 @dataclass(frozen=True)
+class Times:
+    """Numbers of an attribute on a grid that are whole multiples of its step, and not negative: weights of records.
+
+    Attributes:
+        axis: of the attribute.
+        least: its least number, in steps.
+        places: how many numbers it has.
+
+    Raises:
+        ValueError: for numbers that no attribute has, or that are 2^31 steps or more.
+    """
+
+    axis: int
+    least: int
+    places: int
+
+    def __post_init__(self) -> None:
+        if not (self.axis >= 0 and 0 <= self.least < _MOST_TIMES and 2 <= self.places <= _MOST_PLACES):
+            raise ValueError("weights are numbers of an attribute that are not negative")
+
+    @property
+    def weights(self) -> IntArray:
+        """Each number, in steps."""
+        return self.least + np.arange(self.places, dtype=np.int64)
+
+    @property
+    def largest(self) -> int:
+        """The largest of them."""
+        return self.least + self.places - 1
+
+    def document(self) -> dict[str, int]:
+        """As JSON."""
+        return {"axis": self.axis, "least": self.least, "places": self.places}
+
+
+@dataclass(frozen=True)
 class Moment:
     """A weight of every number of an attribute on a grid, whole and fixed by the declaration alone.
 
     With u the number of grid steps from the middle of the declared range and h the largest of these, the first moment
     weighs u, and the second one u^2 less half of h^2, divided by a power of two where that would take more than 26
-    bits, and rounded. So the largest weight is h and about half of h^2. Records without a value weigh nothing.
+    bits, and rounded. So the largest weight is h and about half of h^2. Records without a value weigh nothing. A record
+    may weigh as many times as much as its number of another attribute says.
 
     Attributes:
         axis: of the attribute.
         places: how many numbers there are; behind them an axis may have a place for records without a value.
         power: 1 or 2.
+        times: the numbers of another attribute by which each record's weight is multiplied.
 
     Raises:
-        ValueError: for another power, or a number of places that no attribute has.
+        ValueError: for another power, a number of places that no attribute has, or one attribute twice.
     """
 
     axis: int
     places: int
     power: Literal[1, 2]
+    times: Times | None = None
 
     def __post_init__(self) -> None:
-        if self.power not in (1, 2) or not 2 <= self.places <= 1 << 21 or self.axis < 0:
+        if self.power not in (1, 2) or not 2 <= self.places <= _MOST_PLACES or self.axis < 0:
             raise ValueError("a moment is the first or the second of an attribute of two numbers or more")
+        if self.times is not None and self.times.axis == self.axis:
+            raise ValueError("a moment is weighed by the numbers of another attribute")
 
     @property
     def middle(self) -> int:
@@ -96,14 +139,26 @@ class Moment:
         weights.setflags(write=False)
         return weights
 
+    @property
+    def factors(self) -> tuple[tuple[int, IntArray], ...]:
+        """The attributes whose numbers a record is weighed by, each with its weights: it weighs their product."""
+        own = (self.axis, self.weights)
+        return (own,) if self.times is None else (own, (self.times.axis, self.times.weights))
+
     @lazy
     def largest(self) -> int:
-        """The largest absolute weight: what one record adds to a sum, or takes from it, at most."""
-        return int(np.abs(self.weights).max())
+        """The largest absolute product of weights: what one record adds to a sum, or takes from it, at most."""
+        return int(np.abs(self.weights).max()) * (1 if self.times is None else self.times.largest)
 
-    def document(self) -> dict[str, int]:
+    def describe(self, space: Space) -> dict[str, Any]:
+        """The attribute and the power, and what it is multiplied by."""
+        told = {"of": space.names[self.axis], "moment": self.power}
+        return told if self.times is None else told | {"times": space.names[self.times.axis]}
+
+    def document(self) -> dict[str, Any]:
         """The moment as JSON."""
-        return {"axis": self.axis, "places": self.places, "power": self.power}
+        document: dict[str, Any] = {"axis": self.axis, "places": self.places, "power": self.power}
+        return document if self.times is None else document | {"times": self.times.document()}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Moment:
@@ -112,10 +167,14 @@ class Moment:
         Raises:
             KeyError, TypeError, ValueError: when it is none.
         """
-        axis, places, power = (document[name] for name in ("axis", "places", "power"))
-        if any(type(value) is not int for value in (axis, places, power)) or len(document) != 3:
+        own = {name: document[name] for name in ("axis", "places", "power")}
+        times = {name: document["times"][name] for name in ("axis", "least", "places")} if "times" in document else None
+        if any(type(value) is not int for value in (*own.values(), *(times or {}).values())):
             raise ValueError("not the document of a moment")
-        return cls(axis, places, power)
+        moment = cls(**own, times=None if times is None else Times(**times))
+        if moment.document() != document:
+            raise ValueError("not the document of a moment")
+        return moment
 
 
 @dataclass(frozen=True)
@@ -189,7 +248,7 @@ class Part:
         elif self.rows is not None:
             shown["rows"] = self.rows.count
         moment = self.moment
-        return shown if moment is None else shown | {"of": space.names[moment.axis], "moment": moment.power}
+        return shown if moment is None else shown | moment.describe(space)
 
     def document(self) -> dict[str, Any]:
         """The part as JSON."""
@@ -273,15 +332,15 @@ class TableStrategy(Strategy):
             own, moment = part.marginal, part.moment
             if any(a >= len(sizes) or sizes[a] != n for a, n in zip(own.attributes, own.sizes, strict=True)):
                 raise ValueError("attributes are not those of this table")
-            if moment is not None and (
-                moment.axis >= len(sizes) or sizes[moment.axis] not in (moment.places, moment.places + 1)
-            ):
-                raise ValueError("a moment is of an attribute of this table")
+            for axis, weights in () if moment is None else moment.factors:
+                if axis >= len(sizes) or sizes[axis] not in (len(weights), len(weights) + 1):
+                    raise ValueError("a moment is of an attribute of this table")
 
     def tallies(self, space: Space) -> tuple[Tally, ...]:
         """One a part."""
-        weights = (None if part.moment is None else (part.moment.axis, part.moment.weights) for part in self.parts)
-        return tuple(CellCounts.of(part.marginal, weight) for part, weight in zip(self.parts, weights, strict=True))
+        return tuple(
+            CellCounts.of(part.marginal, () if part.moment is None else part.moment.factors) for part in self.parts
+        )
 
     def exact_of(self, space: Space, told: Sequence[Any]) -> IntArray:
         """The parts one after another, each row by row."""

@@ -84,12 +84,25 @@ class Numbers:
         low: its least number.
         step: of its grid.
         places: how many numbers it has.
+        times: another attribute, by whose numbers they are multiplied as they lie to either side of their middle.
     """
 
     axis: int
     low: float
     step: float
     places: int
+    times: Numbers | None = None
+
+    @classmethod
+    def of(cls, space: TableSpace, axis: int, times: Numbers | None = None) -> Numbers:
+        """Those of an attribute of a table."""
+        attribute = space.attributes[axis]
+        return cls(axis, float(attribute.bounds[0]), float(attribute.step), attribute.places, times)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The attributes that they follow from."""
+        return (self.axis,) if self.times is None else (self.axis, self.times.axis)
 
     @property
     def high(self) -> float:
@@ -124,12 +137,20 @@ class CompiledRatio(StatisticOfCells):
     @lazy
     def question(self) -> Groups:
         """The numbers of records with a value of the attribute by whose sum it is divided."""
-        return self.valued(self.per, self._marginal)
+        return self.below(self._marginal)
 
     @lazy
     def of_question(self) -> Groups:
         """The numbers of records with a value of the attribute whose sum is divided, as sums of the same cells."""
-        return self.valued(self.of, self._marginal)
+        return self.above(self._marginal)
+
+    def below(self, marginal: Marginal) -> Groups:
+        """The numbers of records of the sum below, as sums of cells of a marginal that tells them apart."""
+        return self.valued(self.per, marginal)
+
+    def above(self, marginal: Marginal) -> Groups:
+        """Those of the sum above."""
+        return self.valued(self.of, marginal)
 
     @lazy
     def apart(self) -> bool:
@@ -164,7 +185,8 @@ class CompiledRatio(StatisticOfCells):
         """The cells that tell its groups apart, and in each of these the records with a value of some attributes, and
         single values of others."""
         told = [self._told(each) for each in numbers if self._asks_unvalued(each)]
-        return self.telling(*told, *(Cells(Marginal.of(self.universe, {each.axis: None})) for each in singly))
+        single = (axis for each in singly for axis in each.axes)
+        return self.telling(*told, *(Cells(Marginal.of(self.universe, {axis: None})) for axis in single))
 
     def valued(self, numbers: Numbers, marginal: Marginal) -> Groups:
         """The numbers of records with a value of an attribute, as sums of cells of a marginal that tells them apart."""
@@ -204,9 +226,4 @@ def _of(space: TableSpace, base: Query, of: int, per: int) -> CompiledRatio:
     most = [max(abs(bound) for bound in attribute.bounds) for attribute in (above, below)]
     scale = Fraction(most[0]) / Fraction(most[1])
     bits = _BITS + scale.denominator.bit_length() - scale.numerator.bit_length()
-    return CompiledRatio(base, _numbers(space, of), _numbers(space, per), space.shape, bits)
-
-
-def _numbers(space: TableSpace, axis: int) -> Numbers:
-    attribute = space.attributes[axis]
-    return Numbers(axis, float(attribute.bounds[0]), float(attribute.step), attribute.places)
+    return CompiledRatio(base, Numbers.of(space, of), Numbers.of(space, per), space.shape, bits)
