@@ -31,8 +31,9 @@ from app.spaces.tensor import Array, FloatArray
 
 #: What is not measured is taken to be like the whole within this part of its spread.
 ALIKE = 0.5
-#: How many kinds of statistics may be chosen among: sums with means, variances, ratios of two sums, and quantiles.
-_KINDS = 4
+#: How many kinds of statistics may be chosen among: sums with means, variances, ratios of two sums, quantiles, and
+#: weighted shares with weighted means.
+_KINDS = 5
 #: The logarithm of a width beside another that no purchase is worth asking for, and the least width above nothing.
 _NEVER, _LEAST = 1e4, 1e-300
 #: Any confidence, where only values and their errors are looked at.
@@ -172,12 +173,17 @@ class Kind(ABC, Generic[A]):
     def overall(self, moment: Moment) -> tuple[float, float]:
         """The mean of a moment's weights over all records, as one-way counts tell it, and how far that of a group whose
         moment was not measured may be off: part of their spread, all of it where nobody knows how they are spread."""
-        parts = self.policy.fits.shares(moment.axis)[: moment.places]
-        parts = parts / parts.sum()
-        weights = moment.weights.astype(np.float64)
-        mean = float(parts @ weights)
-        spread = math.sqrt(max(float(parts @ np.square(weights - mean)), 0.0))
-        return mean, spread * (ALIKE if self.policy.fits.tells_apart(moment.axis, moment.places) else 1.0)
+        mean, variance, told = 1.0, 0.0, True
+        # Of a product as if its factors had nothing to do with one another.
+        for axis, numbers in moment.factors:
+            parts = self.policy.fits.shares(axis)[: len(numbers)]
+            parts = parts / parts.sum()
+            weights = numbers.astype(np.float64)
+            own = float(parts @ weights)
+            spread = max(float(parts @ np.square(weights - own)), 0.0)
+            mean, variance = mean * own, mean**2 * spread + variance * (spread + own**2)
+            told = told and self.policy.fits.tells_apart(axis, len(numbers))
+        return mean, math.sqrt(variance) * (ALIKE if told else 1.0)
 
 
 @dataclass(frozen=True, eq=False)

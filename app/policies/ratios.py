@@ -34,7 +34,7 @@ from app.spaces.tensor import Array, FloatArray, along
 #: Parts of what is paid that may go to the number of records, and of the rest those that may go to the sum below.
 _COUNT_PARTS, _PER_PARTS = (0.0, 0.25, 0.5), (0.5, 0.25, 0.75, 0.0, 1.0)
 #: The places of the numbers: of B's records, of the moments of B and A, and of A's records where these are others.
-_COUNT, _PER, _OF, _OF_COUNT = range(4)
+_COUNT, _PER, OF, _OF_COUNT = range(4)
 #: Single numbers are summed in at most so many cells, and of one with the others in no more products.
 _MOST_SINGLE, _MOST_PRODUCTS = 1 << 18, 1 << 26
 
@@ -70,7 +70,7 @@ class Ratio(Derived[CompiledRatio]):
     def _summed(self) -> dict[Moment, dict[int, Groups]]:
         """By moment the places of the numbers that are sums of it, each with the records of which it is the sum."""
         found: dict[Moment, dict[int, Groups]] = {self.per: {_PER: self.asked.below(self._cells_of(self.asked.per))}}
-        found.setdefault(self.of, {})[_OF] = self.asked.above(self._cells_of(self.asked.of))
+        found.setdefault(self.of, {})[OF] = self.asked.above(self._cells_of(self.asked.of))
         return found
 
     def _cells_of(self, numbers: Numbers) -> Marginal:
@@ -116,7 +116,7 @@ class Ratio(Derived[CompiledRatio]):
         marginal = asked.marginal((asked.per, asked.of), singly)
         per, of = asked.below(marginal), asked.above(marginal)
         found: dict[int, tuple[Groups, FloatArray]] = {_COUNT: (per, np.ones(()))}
-        for place, one, groups in ((_PER, asked.per, per), (_OF, asked.of, of)):
+        for place, one, groups in ((_PER, asked.per, per), (OF, asked.of, of)):
             if one in singly:
                 found[place] = groups, self._along(marginal, one)
         if asked.apart:
@@ -170,7 +170,7 @@ class Ratio(Derived[CompiledRatio]):
         normal, asked = normal_quantile(confidence), self.asked
         cells = Cells(asked.question.marginal)
         beyond = np.tile(self.deviations(self.counts, cells, confidence)[:, None], known.values.shape[1])
-        for place, moment, numbers in ((_PER, self.per, asked.per), (_OF, self.of, asked.of)):
+        for place, moment, numbers in ((_PER, self.per, asked.per), (OF, self.of, asked.of)):
             if moment in self.measured:
                 own = Cells(self._summed[moment][place].marginal)
                 beyond[:, place] = self.deviations(self.measured[moment], own, confidence)
@@ -184,6 +184,9 @@ class Ratio(Derived[CompiledRatio]):
 
     def _single(self, cells: Cells, numbers: Numbers, confidence: float) -> FloatArray:
         """How many deviations sums of single numbers over cells reach."""
+        if numbers.times is not None:
+            # No farther than the one of them that does.
+            return self.deviations(self.counts, Cells(self.asked.marginal([numbers], [numbers])), confidence)
         row = np.zeros(self.counts.sizes[numbers.axis])
         row[: numbers.places] = _moment(numbers).weights
         return self.deviations(self.counts, weighed(cells, numbers.axis, row), confidence)
@@ -194,9 +197,11 @@ class Ratio(Derived[CompiledRatio]):
         weights = np.zeros((2, 1 + len(self.extent[1])))
         for row, moment, numbers, count, own in (
             (0, self.per, self.asked.per, _COUNT, _PER),
-            (1, self.of, self.asked.of, _OF_COUNT if self.asked.apart else _COUNT, _OF),
+            (1, self.of, self.asked.of, _OF_COUNT if self.asked.apart else _COUNT, OF),
         ):
-            weights[row, count], weights[row, own] = numbers.low + moment.middle * numbers.step, numbers.step
+            # Numbers that are multiplied are counted from their middle.
+            middle = numbers.low + moment.middle * numbers.step if numbers.times is None else 0.0
+            weights[row, count], weights[row, own] = middle, numbers.unit
         return weights
 
     def slopes(self, values: FloatArray) -> FloatArray:

@@ -16,6 +16,7 @@ from app.policies.quantiles import Quantile
 from app.policies.ratios import Ratio
 from app.policies.shares import Share
 from app.policies.table import Policy, Wanted
+from app.policies.weighted import WeightedMean, WeightedShare
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.tensor import FloatArray
 
@@ -28,6 +29,8 @@ _KINDS: dict[str, type[Kind[Any]]] = {
     "quantile": Quantile,
     "share": Share,
     "ratio": Ratio,
+    "weighted share": WeightedShare,
+    "weighted mean": WeightedMean,
 }
 
 

@@ -72,16 +72,19 @@ PERSONS = "a,b,who\n" + "".join(f"{i % SHAPE[0]},{i % SHAPE[1]},p{i % 100}\n" fo
 UNIT = {"column": "who", "max_records": 5}
 GRAPH = "graph"
 #: Every ninth has no number.
-NUMBERED = "a,b,n,who\n" + "".join(
-    f"{i % SHAPE[0]},{i % SHAPE[1]},{'' if i % 9 == 0 else i * i % 41},p{i % 300}\n" for i in range(900)
+NUMBERED = "a,b,n,w,who\n" + "".join(
+    f"{i % SHAPE[0]},{i % SHAPE[1]},{'' if i % 9 == 0 else i * i % 41},{i % 5},p{i % 300}\n" for i in range(900)
 )
 NUMBER = {"name": "n", "lower": 0, "upper": 40, "grid": 1, "bins": 5, "missing": True}
+WEIGHT = {"name": "w", "lower": 0, "upper": 4, "grid": 1, "role": "weight"}
 STATISTICS: list[dict[str, Any]] = [
     {"type": "sum", "of": "n"},
     {"type": "mean", "of": "n", "where": {"a": 1}},
     {"type": "mean", "of": "n", "group_by": ["a"], "within": 100},
     {"type": "quantile", "of": "n", "q": [0.25, 0.5]},
+    {"type": "mean", "of": "n", "where": {"a": 1}, "weighted": True},
     {"type": "variance", "of": "n", "where": {"b": [0, 3]}},
+    {"type": "share", "of": {"n": {"ge": 20}}, "group_by": ["a"], "weighted": True},
     {"type": "quantile", "of": "n", "q": 0.5, "group_by": ["a"]},
     {"type": "sum", "of": "n", "where": {"n": {"ge": 20}}, "within": 50_000},
 ]
@@ -174,7 +177,7 @@ def registered() -> tempfile.TemporaryDirectory[str]:
     for name in TABLES[:4]:
         world.register(name, budget=BUDGET, records_public=name != "bought")
     world.register_file({**SPEC, "name": "persons", "budget": BUDGET, "unit": UNIT}, "people.csv", PERSONS.encode())
-    numbered = {**SPEC, "attributes": [*SPEC["attributes"], NUMBER], "records_public": False}
+    numbered = {**SPEC, "attributes": [*SPEC["attributes"], NUMBER, WEIGHT], "records_public": False}
     world.register_file(
         {**numbered, "name": "numbers", "budget": BUDGET, "unit": {"column": "who", "max_records": 2}},
         "numbers.csv",

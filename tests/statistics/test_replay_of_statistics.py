@@ -161,7 +161,8 @@ def largest(moment: Document | None) -> int:
     middle = (moment["places"] - 1) // 2
     steps = range(-middle, moment["places"] - middle)
     half = max(map(abs, steps))
-    return half if moment["power"] == 1 else max(abs(u * u - half * half // 2) for u in steps)
+    times = moment["times"]["least"] + moment["times"]["places"] - 1 if "times" in moment else 1
+    return times * (half if moment["power"] == 1 else max(abs(u * u - half * half // 2) for u in steps))
 
 
 @pytest.mark.parametrize("question", [MEAN, MEDIAN, {"type": "variance", "of": "age"}])

@@ -48,7 +48,7 @@ SPEC: dict[str, Any] = {
     "attributes": [
         {"name": "sex", "size": 2},
         {"name": "region", "size": 40},
-        {"name": "age", "lower": 15, "upper": 95, "grid": 1, "bins": 16},
+        {"name": "age", "lower": 15, "upper": 95, "grid": 1, "bins": 16, "role": "weight"},
         {"name": "income", "lower": 0, "upper": 50_000, "grid": 100, "bins": 20, "missing": True},
         {"name": "job", "size": 500},
     ],
@@ -107,6 +107,8 @@ def exact(part: dict[str, Any]) -> np.ndarray:
         shape.append(cells.max() + 1)
         cell = cell * shape[-1] + cells[PLACES[axis]]
     added = weight(moment, PLACES[moment["axis"]] if moment else cell)
+    if moment and "times" in moment:
+        added = added * (moment["times"]["least"] + PLACES[moment["times"]["axis"]])
     found = np.zeros(int(np.prod(shape, dtype=np.int64)), np.int64)
     np.add.at(found, cell, added)
     return found * part["multiplier"]
@@ -116,6 +118,8 @@ def largest(part: dict[str, Any]) -> int:
     """What one record moves a part by at most: every place is tried."""
     moment = part["moment"]
     most = 1 if moment is None else int(np.abs(weight(moment, np.arange(moment["places"]))).max())
+    if moment and "times" in moment:
+        most *= moment["times"]["least"] + moment["times"]["places"] - 1
     return int(part["multiplier"]) * most
 
 

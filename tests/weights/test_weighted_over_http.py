@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.client import Answer, Curator, Marginal
 from tests.kit.service import JSON, Service, ask, refused, register, unique
 from tests.statistics.test_statistics_over_http import opened, replays
 
@@ -99,6 +100,75 @@ def test_marginals(exact: Service, tmp_path: Path) -> None:
     replays(analyst, id, tmp_path / "t.ndjson")
 
 
+PARTS: list[tuple[JSON, np.ndarray]] = [
+    ({"sex": "f"}, FEMALE),
+    ({"any": [{"sex": "f"}, {"hours": {"ge": 40}}]}, FEMALE | LONG),
+    ({"w": {"ge": 10}}, HALVES >= 20),
+]
+
+
+def test_shares(exact: Service, tmp_path: Path) -> None:
+    """Of some records and by group: the quotients of sums of weights. Catches a share of records, and a group under
+    another's labels."""
+    analyst, name = exact.principal("analyst"), registered(exact)
+    id = opened(analyst, name)["id"]
+    for of, part in PARTS:
+        words = {"type": "share", "of": of, "where": {"region": [0, 1]}, "weighted": True}
+        truth = stood_for(part & (REGION < 2)) / stood_for(REGION < 2)
+        answer = ask(analyst, id, words)
+        assert answer["value"] == pytest.approx(truth, abs=1e-9)
+        assert answer["interval"][0] < truth < answer["interval"][1]
+        assert "values of w beyond 0.5 and 40 count as these" in answer["note"]
+        assert ask(analyst, id, words)["source"] == "cached"
+        assert ask(analyst, id, words | {"weighted": False})["value"] != pytest.approx(truth, abs=1e-3)
+    answer = ask(analyst, id, {"type": "share", "of": {"sex": "f"}, "group_by": ["region"], "weighted": True})
+    assert answer["axes"] == [{"attribute": "region", "labels": [0, 1, 2, 3]}]
+    for place, value in enumerate(answer["values"][:2]):
+        assert value == pytest.approx(stood_for(FEMALE & (place == REGION)) / stood_for(place == REGION), abs=1e-9)
+    replays(analyst, id, tmp_path / "t.ndjson")
+
+
+def weighted_mean(kept: np.ndarray) -> float:
+    """Of hours, record by record in exact arithmetic."""
+    own = [(weight, int(hours)) for weight, hours, is_kept in zip(W, HOURS, kept, strict=True) if is_kept and hours > 0]
+    return float(sum(weight * hours for weight, hours in own) / sum(weight for weight, _ in own))
+
+
+def test_means(exact: Service, tmp_path: Path) -> None:
+    """The sum of values times weights over that of the weights, of records with a value. Catches weights of records
+    without one, and the plain mean."""
+    analyst, name = exact.principal("analyst"), registered(exact)
+    id = opened(analyst, name)["id"]
+    for where, kept in SOME:
+        words = {"type": "mean", "of": "hours", "where": where, "weighted": True}
+        answer = ask(analyst, id, words)
+        assert answer["value"] == pytest.approx(weighted_mean(kept), rel=1e-9), where
+        assert answer["interval"][0] < weighted_mean(kept) < answer["interval"][1]
+        assert "values of w beyond 0.5 and 40 count as these" in answer["note"]
+    answer = ask(analyst, id, {"type": "mean", "of": "hours", "group_by": ["sex", "region"], "weighted": True})
+    known = [(k, value) for k, value in enumerate(answer["values"]) if value is not None]
+    assert len(known) > 3
+    for place, value in known:
+        assert value == pytest.approx(weighted_mean((place // 4 == SEX) & (place % 4 == REGION)), rel=1e-9)
+    listed = exact.admin.get(f"/v1/datasets/{name}/measurements?limit=1000").json()["items"]
+    parts = [part for item in listed for part in item["strategy"].get("parts", ())]
+    assert any(part.get("of") == "hours" and part.get("times") == "w" for part in parts)
+    replays(analyst, id, tmp_path / "t.ndjson")
+
+
+def test_through_the_client(exact: Service) -> None:
+    """As any question is asked there. Catches a client that refuses the word."""
+    analyst, name = exact.principal("analyst"), registered(exact)
+    with Curator(str(analyst.base_url), analyst.headers["authorization"].removeprefix("Bearer ")) as curator:
+        session = curator.open_session(name, epsilon=1.0, max_queries=10)
+        answer = session.answer({"type": "mean", "of": "hours", "weighted": True})
+        table = session.answer({"type": "marginal", "attributes": ["sex"], "weighted": True})
+    assert isinstance(answer, Answer)
+    assert isinstance(table, Marginal)
+    assert answer.value == pytest.approx(weighted_mean(EVERYBODY), rel=1e-9)
+    assert table.values.tolist() == pytest.approx([stood_for(FEMALE), stood_for(~FEMALE)], rel=1e-9)
+
+
 def test_within(noisy: Service) -> None:
     """In the unit of weights; an accuracy that cannot be paid is refused before noise."""
     analyst, name = noisy.principal("analyst"), registered(noisy)
@@ -146,6 +216,8 @@ UNWEIGHTED: JSON = {k: v for k, v in WEIGHT.items() if k != "role"}
     [
         {"type": "predicate", "where": {"sex": "f"}},
         {"type": "marginal", "attributes": ["sex"]},
+        {"type": "share", "of": {"sex": "f"}},
+        {"type": "mean", "of": "hours"},
     ],
 )
 def test_where_there_is_no_weight(exact: Service, words: JSON) -> None:
@@ -165,6 +237,38 @@ def test_what_cannot_be_weighted(exact: Service, kind: str) -> None:
     id = opened(analyst, name)["id"]
     words = {"type": kind, "of": "hours", "weighted": True}
     assert analyst.post(f"/v1/sessions/{id}/queries", json=words).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"type": "mean", "of": "w"}, "records are weighted by"),
+        ({"type": "mean", "of": "sex"}, "numbers on a grid"),
+        ({"type": "share", "of": {}}, "all or none"),
+        ({"type": "share", "of": {"sex": "f"}, "where": {"sex": "f"}}, "all or none"),
+    ],
+)
+def test_what_says_nothing(exact: Service, words: JSON, says: str) -> None:
+    """Refused with what to change. Catches a mean of weights by themselves."""
+    analyst, name = exact.principal("analyst"), registered(exact)
+    id = opened(analyst, name)["id"]
+    reply = analyst.post(f"/v1/sessions/{id}/queries", json=words | {"weighted": True})
+    assert says in refused(reply, "invalid-query")["detail"]
+
+
+def test_sums_that_might_pass_64_bits(exact: Service) -> None:
+    """A product of large numbers is refused where the capacity allows too many records. Catches a sum that wraps."""
+    hours = {"name": "hours", "lower": 0, "upper": 2**20 - 1, "grid": 1, "missing": True}
+    attributes = [hours if one["name"] == "hours" else one for one in SPEC["attributes"]]
+    analyst = exact.principal("analyst")
+    for capacity in (2**40, 10_000):
+        id = opened(analyst, registered(exact, attributes=attributes, capacity=capacity))["id"]
+        words = {"type": "mean", "of": "hours", "weighted": True}
+        reply = analyst.post(f"/v1/sessions/{id}/queries", json=words)
+        if capacity == 2**40:
+            assert "declare a smaller capacity" in refused(reply, "invalid-query")["detail"]
+        else:
+            assert reply.status_code == 200, reply.text
 
 
 def test_other_mechanisms(exact: Service) -> None:

@@ -100,6 +100,11 @@ class Numbers:
         return cls(axis, float(attribute.bounds[0]), float(attribute.step), attribute.places, times)
 
     @property
+    def unit(self) -> float:
+        """What all of them are whole multiples of, from their middle."""
+        return self.step * (1.0 if self.times is None else self.times.step)
+
+    @property
     def axes(self) -> tuple[int, ...]:
         """The attributes that they follow from."""
         return (self.axis,) if self.times is None else (self.axis, self.times.axis)

@@ -23,9 +23,8 @@ from app.spaces.queries.hierarchy import HierarchyQuery
 from app.spaces.queries.predicate import ProductQuery
 from app.spaces.queries.ratio import RatioQuery
 from app.spaces.queries.request import Request
-from app.spaces.queries.share import ShareQuery
-from app.spaces.queries.statistic import MeanQuery, QuantileQuery, SumQuery, VarianceQuery
-from app.spaces.queries.weighted import MarginalQuery, PredicateQuery
+from app.spaces.queries.statistic import QuantileQuery, SumQuery, VarianceQuery
+from app.spaces.queries.weighted import MarginalQuery, MeanQuery, PredicateQuery, ShareQuery
 from app.spaces.query import Blobs, Query
 from app.spaces.space import Space
 

@@ -1,21 +1,29 @@
 """Weighted questions: each record counts as many times as a declared attribute, the weight, says.
 
 Of a sample from a survey a record stands for several of the population. The weighted number of records that satisfy
-conditions is the sum of their weights, and is compiled to that: who asks for either asks the same.
+conditions is the sum of their weights, and is compiled to that: who asks for either asks the same. A weighted share and
+a weighted mean are ratios of two sums, the lower one of weights (:mod:`app.policies.weighted`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from pydantic import Field, StrictBool
 
 from app.spaces.errors import InvalidQuery
-from app.spaces.queries import marginal, predicate
+from app.spaces.lazy import lazy
+from app.spaces.partition import Marginal
+from app.spaces.queries import marginal, predicate, share, statistic
+from app.spaces.queries.ratio import CompiledRatio, Numbers
 from app.spaces.queries.request import Request, Where, does_not_fit
-from app.spaces.queries.statistic import SumQuery
+from app.spaces.queries.share import CompiledShare
+from app.spaces.queries.statistic import StatisticOfNumbers, SumQuery, counted
 from app.spaces.query import Query
+from app.spaces.questions import Groups, Question
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
 
@@ -50,6 +58,86 @@ class MarginalQuery(marginal.MarginalQuery, Weighable):
         return super().compiled(space)
 
 
+class ShareQuery(share.ShareQuery, Weighable):
+    """The part of the records that satisfy every condition of ``where`` which satisfies every condition of ``of`` too,
+    or with ``weighted`` of the sum of their weights.
+
+    With ``group_by`` there is one for each combination of values of some attributes, which ``bins`` merges as in a
+    marginal. There is none where there may be no records.
+    """
+
+    def compiled(self, space: Space) -> Query:
+        found = super().compiled(space)
+        return _share(space, found) if self.weighted else found
+
+    @classmethod
+    def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
+        found = super().read(space, form)
+        return _share(space, found) if found is not None and _is_weighted(form) else found
+
+
+class MeanQuery(statistic.MeanQuery, Weighable):
+    """The mean of an attribute, or with ``weighted`` the sum of its values times their records' weights over the sum of
+    these."""
+
+    def compiled(self, space: Space) -> Query:
+        found = super().compiled(space)
+        return _mean(space, found) if self.weighted else found
+
+    @classmethod
+    def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
+        found = super().read(space, form)
+        return _mean(space, found) if found is not None and _is_weighted(form) else found
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledWeightedShare(CompiledRatio):
+    """The sum of the weights of records that satisfy conditions over that of all.
+
+    Attributes:
+        part: the number of the records of any group that satisfy the conditions.
+    """
+
+    part: Query = field(kw_only=True)
+
+    kind = "weighted share"
+
+    @property
+    def weighed(self) -> tuple[int, ...]:
+        return (self.per.axis,)
+
+    def telling(self, *others: Question) -> Marginal:
+        return super().telling(self.part.question, *others)
+
+    def above(self, marginal: Marginal) -> Groups:
+        below = self.below(marginal)
+        return Groups(marginal, np.where(counted(self.part, marginal) >= 0, below.answers, -1), below.shape)
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        return {"base": self.base.canonical, "of": self.part.canonical, "type": "share", "weight": self.per.axis}
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledWeightedMean(CompiledRatio):
+    """The sum of an attribute's numbers times weights over that of the weights, of records that have such a number.
+
+    What is divided is the sum of the numbers from their middle, which is added to the ratio afterwards.
+    """
+
+    kind = "weighted mean"
+
+    def marginal(self, numbers: Iterable[Numbers], singly: Iterable[Numbers] = ()) -> Marginal:
+        return super().marginal([self.of], singly)
+
+    def below(self, marginal: Marginal) -> Groups:
+        return self.above(marginal)
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        return {"base": self.base.canonical, "of": self.of.axis, "type": "mean", "weight": self.per.axis}
+
+
 def weight_of(space: TableSpace) -> int:
     """The number of the attribute that weighs records.
 
@@ -71,3 +159,31 @@ def _sum(space: Space, where: Where, group_by: Sequence[str] = (), bins: Mapping
         raise does_not_fit("weighted", space)
     words = {"type": "sum", "of": space.names[weight_of(space)], "group_by": list(group_by), "bins": bins or {}}
     return SumQuery.model_validate(words).model_copy(update={"where": where})
+
+
+def _share(space: Space, found: Query) -> CompiledWeightedShare:
+    """The weighted form of a share."""
+    assert isinstance(space, TableSpace)
+    assert isinstance(found, CompiledShare)
+    weights = Numbers.of(space, weight_of(space))
+    return CompiledWeightedShare(found.base, weights, weights, space.shape, found.answer_bits, part=found.part)
+
+
+def _mean(space: Space, found: Query) -> CompiledWeightedMean:
+    """The weighted form of a mean.
+
+    Raises:
+        InvalidQuery: when it is of the weights themselves.
+    """
+    assert isinstance(space, TableSpace)
+    assert isinstance(found, StatisticOfNumbers)
+    weights = Numbers.of(space, weight_of(space))
+    if found.axis == weights.axis:
+        raise InvalidQuery("of: is the attribute that records are weighted by: name another, or leave weighted out")
+    of = Numbers.of(space, found.axis, weights)
+    return CompiledWeightedMean(found.base, of, weights, space.shape, found.answer_bits)
+
+
+def _is_weighted(form: Mapping[str, Any]) -> bool:
+    """Whether a canonical form names a weight: by which attribute is seen when the query's own form is compared."""
+    return "weight" in form
