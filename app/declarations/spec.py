@@ -11,9 +11,10 @@ import math
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import Field, PlainSerializer, TypeAdapter, ValidationError, field_validator, model_validator
 
 from app.declarations.attributes import Attribute, check_trimmed
+from app.declarations.conditions import Where, written_where
 from app.declarations.errors import InvalidDataset, InvalidRequest
 from app.declarations.explaining import explain, problems
 from app.declarations.models import Model, Number, Real, Whole
@@ -95,6 +96,12 @@ Encoding = Literal[
 ]
 
 
+#: Conditions that are written as they are read.
+Zero = Annotated[Where, PlainSerializer(written_where)]
+#: The most structural zeros of a table.
+MOST_ZEROS = 256
+
+
 class TableSpec(Declaration):
     """Records over a product of finite attributes; one axis an attribute, one cell a combination.
 
@@ -117,6 +124,9 @@ class TableSpec(Declaration):
         default=None, min_length=1, max_length=20, description="what stands in the file for no value, beside nothing"
     )
     unit: Persons | None = Field(default=None, description="whom records belong to; left out: each to somebody else")
+    zeros: Annotated[tuple[Zero, ...], Field(fail_fast=True)] | None = Field(
+        default=None, min_length=1, max_length=MOST_ZEROS, description="conditions that no record can satisfy"
+    )
 
     @field_validator("null_values")
     @classmethod

@@ -20,6 +20,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from app.declarations.conditions import Where
 from app.estimation.tables.residuals import Residuals, imagined
 from app.estimation.tails import normal_quantile
 from app.measurements.strategies.tables import Moment
@@ -27,7 +28,6 @@ from app.policies.kinds import ANY
 from app.policies.statistics import Statistics, is_sound
 from app.policies.table import Funds, OutOfReach, Policy, Wanted
 from app.spaces.partition import Marginal, Partition
-from app.spaces.queries.request import Where
 from app.spaces.queries.share import share_of
 from app.spaces.queries.statistic import CompiledStatistic, MeanQuery, QuantileQuery, SumQuery, records
 from app.spaces.queries.weights import product

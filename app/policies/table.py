@@ -598,7 +598,7 @@ class Policy:
             return self._adding(question).values
         values = self._expected(question, self._fit(question))
         if bought is not None:
-            values = self._near(question, *bought.counts, values=values)
+            values = self.residuals.known_zero(question, self._near(question, *bought.counts, values=values))
         return np.clip(values, *possible(question, self.residuals.public_total))
 
     def working_bytes(self, question: Question) -> int:
@@ -625,9 +625,10 @@ class Policy:
         return values
 
     def _adding(self, question: Question) -> Prediction:
-        """Answers that add up: unbiased ones where all of them are estimable, else the fit's."""
+        """Answers that add up: unbiased ones where all of them are estimable, and none is known to be 0, else the
+        fit's."""
         known = self.residuals.unbiased(question)
-        if known.estimable.all():
+        if known.estimable.all() and self.residuals.zeros.impossible(question) is None:
             return Prediction(known.values, math.sqrt(float(known.variances.mean())))
         fit = self.fits.best(question)
         return Prediction(fit.values(question), fit.standard_error(question))

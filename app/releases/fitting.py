@@ -42,7 +42,7 @@ from scipy.optimize import minimize
 from app.estimation.pooling import Pooled
 from app.estimation.tables.residuals import Residuals
 from app.patience import Progress
-from app.spaces.tensor import FloatArray
+from app.spaces.tensor import Array, FloatArray
 
 #: A table of more cells is not held: its arrays take about a gibibyte together.
 MOST_CELLS = 1 << 22
@@ -247,6 +247,7 @@ def fit(
     total: float,
     base: FloatArray | None = None,
     *,
+    possible: Array | None = None,
     evaluations: int = _MOST_EVALUATIONS,
     progress: Progress | None = None,
 ) -> Fit:
@@ -257,6 +258,7 @@ def fit(
         known: what was measured; of the total nothing is taken in, since it is given.
         total: number of records, positive: exact, or the best estimate.
         base: positive, in the shape of the table; the product of the one-way marginals if left out.
+        possible: which cells can hold a record; all if left out.
         evaluations: how many tables are looked at, at most, after the start.
         progress: told from time to time.
 
@@ -275,7 +277,7 @@ def fit(
         start = base
         shares = [start.sum(axis=tuple(b for b in range(start.ndim) if b != a)) for a in range(start.ndim)]
         shares = [share / share.sum() for share in shares]
-    model = _Model(_Coordinates(shares), residuals, total, np.log(start / start.sum()))
+    model = _Model(_Coordinates(shares), residuals, total, np.log(start / start.sum()), possible)
     return model.searched(model.paired(), evaluations, progress)
 
 
@@ -321,8 +323,14 @@ class _Model:
     """A log-linear model over a base, and what was measured of it."""
 
     def __init__(
-        self, coordinates: _Coordinates, residuals: Sequence[KnownResidual], total: float, logarithms: FloatArray
+        self,
+        coordinates: _Coordinates,
+        residuals: Sequence[KnownResidual],
+        total: float,
+        logarithms: FloatArray,
+        possible: Array | None,
     ) -> None:
+        self._possible = possible
         self._coordinates, self._residuals, self._total, self._logarithms = coordinates, residuals, total, logarithms
         measured, precisions = coordinates.known(residuals)
         spreads, orders = np.zeros(coordinates.sizes), np.zeros(coordinates.sizes, dtype=np.int8)
@@ -341,10 +349,14 @@ class _Model:
         """The table for theta, and the logarithm of what its cells were divided by."""
         self._evaluations += 1
         exponents = self._logarithms + self._coordinates.counts(self._full(theta))
+        if self._possible is not None:
+            exponents[~self._possible] = -np.inf
         largest = float(exponents.max())
         exponents -= largest
         np.maximum(exponents, -_LOWEST, out=exponents)
         counts = np.exp(exponents, out=exponents)
+        if self._possible is not None:
+            counts *= self._possible
         mass = float(counts.sum())
         counts *= self._total / mass
         return counts, largest + math.log(mass)
@@ -433,6 +445,7 @@ def projection(
     total: float,
     *,
     at_most: bool = False,
+    possible: Array | None = None,
     tolerance: float = 1e-3,
     evaluations: int = 2000,
     progress: Progress | None = None,
@@ -448,6 +461,7 @@ def projection(
         known: what was measured; the residual of no attributes counts where the total is a bound.
         total: number of records, positive.
         at_most: whether the total is only a bound: then one more cell, which no marginal counts, holds the rest.
+        possible: which cells can hold a record; all if left out.
         tolerance: the search ends where the gap is at most this part of half the number of measured coefficients, which
             is about what the distance of the true table is.
         evaluations: and after so many tables in any case.
@@ -464,8 +478,9 @@ def projection(
     enough = tolerance * 0.5 * max(1, int(np.count_nonzero(precisions)))
     cells = math.prod(sizes)
     # The last cell is the slack; where there is none it stays zero.
+    free = np.append(np.ones(cells, bool) if possible is None else possible.reshape(-1), at_most)
     point = np.zeros(cells + 1)
-    point[:cells] = total / cells
+    point[:cells][free[:cells]] = total / np.count_nonzero(free[:cells])
 
     def looked(point: FloatArray) -> tuple[float, FloatArray]:
         missed = coordinates.coefficients(point[:cells].reshape(coordinates.sizes)) - measured
@@ -474,9 +489,9 @@ def projection(
         return 0.5 * float((precisions * missed * missed).sum()), slope
 
     def onto(point: FloatArray) -> FloatArray:
-        if at_most:
-            return _nearest(point, total)
-        return np.append(_nearest(point[:-1], total), 0.0)
+        found = np.zeros(cells + 1)
+        found[free] = _nearest(point[free], total)
+        return found
 
     ahead, momentum, looks, steps = point, 1.0, 0, 0
     kept, least, gap = point, math.inf, math.inf
@@ -484,7 +499,7 @@ def projection(
         if steps % _PROVEN == 0:
             level, slope = looked(point)
             looks += 1
-            lowest = float((slope if at_most else slope[:-1]).min())
+            lowest = float(slope[free].min())
             bound = float(slope @ point) - total * lowest
             if bound < gap:
                 kept, least, gap = point, level, bound

@@ -4,7 +4,7 @@ Each table that is published counts the same made records. So they add up to one
 exactly, and every count is whole and not negative, whatever tables there are. The records are looked for so that the
 tables come near to the best answers of each table alone: they start as the synthetic records of a fit
 (:mod:`.synthetic_table`), and some of them are moved from cells that have too many to cells that have too few,
-attribute by attribute, as long as that lessens
+attribute by attribute and to no combination that is declared not to occur, as long as that lessens
 
     sum over tables t of w_t * sum over cells c of (n_t(c) - y_t(c))^2,
 
@@ -39,6 +39,7 @@ from app.releases.workloads import TableWorkload
 from app.spaces.partition import Partition
 from app.spaces.questions import Cells, Question, Sum
 from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.zeros import NO_ZEROS, Zeros
 
 #: Rounds of moves at most; in each one attribute's values are looked at for so many records.
 _ROUNDS, _LOOKED_AT = 600, 1 << 14
@@ -93,7 +94,12 @@ class Target:
 
 
 def moved(
-    codes: IntArray, sizes: Sequence[int], targets: Sequence[Target], rng: np.random.Generator, progress: Progress
+    codes: IntArray,
+    sizes: Sequence[int],
+    targets: Sequence[Target],
+    rng: np.random.Generator,
+    progress: Progress,
+    zeros: Zeros = NO_ZEROS,
 ) -> IntArray:
     """Records nearer to the targets (module docstring): as many, with other values.
 
@@ -103,6 +109,7 @@ def moved(
         targets: at least one.
         rng: decides which records are looked at.
         progress: told from time to time.
+        zeros: what no record is, before and after.
     """
     codes = codes.copy()
     places = [target.places(codes) for target in targets]
@@ -124,6 +131,9 @@ def moved(
         gains = np.zeros((len(rows), sizes[axis]))
         for k in named[axis]:
             gains += targets[k].weight * _gains(targets[k], axis, codes[rows, axis], places[k][rows], off[k])
+        choices = zeros.choices(codes[rows], axis, range(len(sizes)))
+        if choices is not None:
+            gains = np.where(choices, gains, 0.0)
         best = gains.argmax(axis=1)
         gain = gains[np.arange(len(rows)), best]
         useful = np.flatnonzero(gain > 0)
@@ -201,7 +211,7 @@ def published(workload: TableWorkload, residuals: Residuals, seed: int, progress
         targets.append(_target(question, table, best, number))
         progress(0.4 * (place + 1) / len(workload.questions))
     codes = table.records_like(fits, workload.questions, number, rng, lambda part: progress(0.4 + 0.2 * part))
-    codes = moved(codes, table.sizes, targets, rng, lambda part: progress(0.6 + 0.4 * part))
+    codes = moved(codes, table.sizes, targets, rng, lambda part: progress(0.6 + 0.4 * part), table.zeros)
     answers = []
     for question, target in zip(workload.questions, targets, strict=True):
         counts = np.bincount(target.places(codes), minlength=question.cells).astype(np.float64)

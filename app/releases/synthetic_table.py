@@ -10,7 +10,8 @@ at usual budgets is more than the fit's own error. So nothing is drawn independe
   cells that were rounded down where that brings the marginals nearer to those of the fit.
 - :func:`from_marginals` makes records of a table of any width attribute by attribute. Each is given its values in
   proportion to the local fit of it together with a few earlier attributes that are most related to it, among the
-  records that agree on these, again by systematic draws.
+  records that agree on these, again by systematic draws. Where a record would then have values that are declared not
+  to occur together (which fits know of a few attributes at a time alone) it is given one of the others.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 
 from app.patience import Progress
 from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.zeros import NO_ZEROS, Zeros
 
 #: Rounds of moves, and the part of the records that the first of them moves.
 _ROUNDS, _MOVED = 200, 0.02
@@ -34,6 +36,8 @@ _LEAST_FRACTION = 0.02
 _MOST_CELLS, _MOST_PARENTS = 2500, 2
 #: No value has a smaller share among the records that agree on earlier attributes, unless nothing else is fitted.
 _LEAST_SHARE = 1e-12
+#: Records that are looked at together for what cannot be.
+_CORRECTED = 1 << 14
 
 
 def rounded(
@@ -164,6 +168,7 @@ def from_marginals(
     rng: np.random.Generator,
     *,
     related: Sequence[tuple[int, int]] | None = None,
+    zeros: Zeros = NO_ZEROS,
     progress: Progress | None = None,
 ) -> IntArray:
     """Records of a table of any width, one row of codes each.
@@ -175,6 +180,7 @@ def from_marginals(
         rng: decides what is rounded which way.
         related: the pairs of attributes whose relation is looked at; all if left out. Pairs that nothing was measured
             of together have none, and leaving them out saves time.
+        zeros: what no record is.
         progress: told from time to time.
 
     Raises:
@@ -196,6 +202,7 @@ def from_marginals(
         parents = _parents(relation[attribute], done, sizes, sizes[attribute])
         table = _ordered(fitted, (*parents, attribute))
         rows[:, attribute] = _given(rows[:, list(parents)], table, rng)
+        _correct(rows, attribute, table, parents, done, zeros, rng)
         done.append(attribute)
         if progress is not None:
             progress(0.5 + 0.5 * len(done) / count)
@@ -263,3 +270,39 @@ def _given(earlier: IntArray, table: FloatArray, rng: np.random.Generator) -> In
     values = np.zeros(records, dtype=np.int64)
     values[order] = np.clip(found - ordered * size, 0, size - 1)
     return values
+
+
+def _correct(
+    rows: IntArray,
+    attribute: int,
+    table: FloatArray,
+    parents: Sequence[int],
+    known: Sequence[int],
+    zeros: Zeros,
+    rng: np.random.Generator,
+) -> None:
+    """Give records that cannot be another value of an attribute, in place, in proportion to its fit.
+
+    Args:
+        rows: a row for each record.
+        attribute: the last one that values were given of; some value of it can be beside each record's others.
+        table: fitted counts, the last axis the attribute's values.
+        parents: the attributes of the other axes.
+        known: all attributes that had values before.
+        zeros: what no record is.
+        rng: decides.
+    """
+    for start in range(0, len(rows), _CORRECTED):
+        part = rows[start : start + _CORRECTED]
+        choices = zeros.choices(part, attribute, known)
+        if choices is None:
+            return
+        wrong = np.flatnonzero(~choices[np.arange(len(part)), part[:, attribute]])
+        if len(wrong):
+            index = tuple(part[wrong][:, list(parents)].T)
+            weights = np.broadcast_to(table[index], (len(wrong), table.shape[-1]))
+            # Where the fit has nothing in its place any value is as good.
+            weights = (weights + _LEAST_SHARE) * choices[wrong]
+            ends = np.cumsum(weights, axis=1)
+            found = (ends <= rng.random(len(wrong))[:, None] * ends[:, -1:]).sum(axis=1)
+            part[wrong, attribute] = found

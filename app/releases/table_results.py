@@ -28,7 +28,8 @@ from app.releases.synthetic_table import from_marginals, listed, rounded
 from app.releases.workloads import Marginals, TableWorkload
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Question
-from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.tensor import Array, FloatArray, IntArray
+from app.spaces.zeros import Zeros
 
 #: The confidence of intervals.
 CONFIDENCE = 0.95
@@ -81,7 +82,14 @@ def nearest(
     """
     table = Table.of(workload, residuals)
     known = known_of(table.taken_in(releases))
-    found = projection(table.sizes, known, table.total, at_most=residuals.public_total is None, progress=progress)
+    found = projection(
+        table.sizes,
+        known,
+        table.total,
+        at_most=residuals.public_total is None,
+        possible=table.possible,
+        progress=progress,
+    )
     return [table.answers(question, found.counts, residuals) for question in workload.questions], found.converged
 
 
@@ -118,7 +126,11 @@ def synthetic(
     number = records or max(1, round(table.total))
     if isinstance(workload, Marginals) and workload.even and math.prod(table.sizes) <= MOST_CELLS:
         fitted = fit(
-            table.sizes, known_of(table.taken_in(releases)), table.total, progress=lambda part: progress(part / 2)
+            table.sizes,
+            known_of(table.taken_in(releases)),
+            table.total,
+            possible=table.possible,
+            progress=lambda part: progress(part / 2),
         )
         answers = [table.answers(question, fitted.counts, residuals) for question in workload.questions]
         counts = rounded(fitted.counts, number, rng, progress=lambda part: progress((1 + part) / 2))
@@ -168,12 +180,14 @@ class Table:
         cells: of each the cells.
         total: the number of records, or the best estimate of it; positive.
         public: whether it is exact.
+        zeros: what is declared not to occur, of these attributes in these cells.
     """
 
     axes: tuple[int, ...]
     cells: tuple[Partition, ...]
     total: float
     public: bool
+    zeros: Zeros
 
     @classmethod
     def of(cls, workload: TableWorkload, residuals: Residuals) -> Table:
@@ -181,7 +195,8 @@ class Table:
         marginal = workload.marginal
         cells = tuple(marginal.partition(place) for place in range(len(marginal.attributes)))
         public = residuals.public_total is not None
-        return cls(marginal.attributes, cells, max(1.0, float(residuals.total.values)), public)
+        zeros = residuals.zeros.over(marginal.attributes, cells)
+        return cls(marginal.attributes, cells, max(1.0, float(residuals.total.values)), public, zeros)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -193,9 +208,14 @@ class Table:
         """Number of values of each attribute."""
         return {axis: cells.size for axis, cells in zip(self.axes, self.cells, strict=True)}
 
+    @property
+    def possible(self) -> Array | None:
+        """Which cells of a table that is held whole can hold a record; None where all can."""
+        return self.zeros.possible(range(len(self.sizes)), [Partition.singles(n) for n in self.sizes])
+
     def taken_in(self, releases: Sequence[Measurement[TableStrategy]]) -> Residuals:
         """The measurements of this table: marginals and contrasts of its own cells, and marginals of sums of them."""
-        residuals = Residuals(self.sizes, self.total if self.public else None)
+        residuals = Residuals(self.sizes, self.total if self.public else None, zeros=self.zeros)
         places = dict(zip(self.axes, range(len(self.axes)), strict=True))
         for release in releases:
             for moment, piece in pieces_of(release):
@@ -246,7 +266,9 @@ class Table:
             cells = Cells(Marginal.of(sizes, {self.axes[place]: self.cells[place] for place in places}))
             return fits.best(cells).values(cells)
 
-        return from_marginals(fitted, self.sizes, number, rng, related=sorted(pairs), progress=progress)
+        return from_marginals(
+            fitted, self.sizes, number, rng, related=sorted(pairs), zeros=self.zeros, progress=progress
+        )
 
     def answers(self, question: Question, counts: FloatArray, residuals: Residuals) -> Answers:
         """The answers of counts of this table's cells."""

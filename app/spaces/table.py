@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.space import Space
 from app.spaces.tensor import IntArray
 from app.spaces.values import Values, values_of
+from app.spaces.zeros import NO_ZEROS, Zeros
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class TableSpace(Space):
     """The universe of a table; neighbours differ in one record, or in those of one person."""
 
     attributes: tuple[Attribute, ...] = ()
+    #: What is declared not to occur.
+    zeros: Zeros = field(default=NO_ZEROS, compare=False)
 
     @cached_property
     def _axis(self) -> dict[str, tuple[int, Values]]:

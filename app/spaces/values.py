@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from app.declarations.attributes import Attribute, day
+from app.declarations.conditions import Condition
 from app.declarations.naming import listed
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
-from app.spaces.queries.request import Condition
 from app.spaces.tensor import IntArray, Members
 
 #: What a cell of an answer is called: a declared value, a number, a code, or a range of either; None for no value.

@@ -36,7 +36,7 @@ from app.spaces.factory import space_of
 from app.spaces.partition import Partition
 from app.spaces.queries.marginal import CompiledMarginal
 from app.spaces.queries.registry import from_canonical
-from app.spaces.queries.request import Condition
+from app.declarations.conditions import Condition
 from app.spaces.query import Query
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space

@@ -17,7 +17,8 @@ from app.spaces.factory import space_of
 from app.spaces.queries import blocks, conditions, marginal
 from app.spaces.queries.linear import MOST_LOCAL
 from app.spaces.queries.registry import QueryRequest
-from app.spaces.queries.request import Condition, QueryModel, Where
+from app.declarations.conditions import Condition, Where
+from app.spaces.queries.request import QueryModel
 from app.spaces.query import Query
 from app.spaces.space import Space
 

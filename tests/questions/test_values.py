@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.declarations.attributes import Attribute
 from app.spaces.errors import InvalidQuery
-from app.spaces.queries.request import Condition
+from app.declarations.conditions import Condition
 from app.spaces.values import Values, values_of
 
 pytestmark = [pytest.mark.unit, pytest.mark.slow]

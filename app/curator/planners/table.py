@@ -27,6 +27,7 @@ from app.privacy.ledger import Amounts
 from app.spaces.partition import Partition
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
+from app.spaces.zeros import NO_ZEROS
 
 #: The most cells of a table that is measured whole: some seconds of drawing noise.
 MOST_MEASURED = 1 << 20
@@ -153,6 +154,6 @@ def funds_of(dataset: PublicDataset, request: SessionRequest) -> Funds:
 
 def residuals_of(space: Space, records: float | None) -> Residuals:
     """Nothing measured yet of a table, whose number of records may be public."""
-    starting = space.starting if isinstance(space, TableSpace) else {}
+    starting, zeros = (space.starting, space.zeros) if isinstance(space, TableSpace) else ({}, NO_ZEROS)
     cells = {axis: Partition.runs(space.shape[axis], begins) for axis, begins in starting.items()}
-    return Residuals(space.shape, records, cells)
+    return Residuals(space.shape, records, cells, zeros)

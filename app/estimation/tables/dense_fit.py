@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 import numpy as np
+from scipy.sparse import csc_array
 from scipy.special import wrightomega
 
 from app.estimation.solving import Solved
@@ -50,11 +51,12 @@ def fitted(values: FloatArray, deviation: float, base: FloatArray, total: float)
     Args:
         values: measured, one a cell.
         deviation: standard deviation of each.
-        base: positive, in the same shape.
+        base: not negative, in the same shape; where it is zero nothing is.
         total: what the fitted counts sum to, positive.
     """
     scale = STRENGTH * deviation
-    known = np.log(base / base.sum() / scale) + values / scale
+    with np.errstate(divide="ignore"):
+        known = np.log(base / base.sum() / scale) + values / scale
     # The sum is increasing and convex in ln c: from the right of the root Newton's steps stay there.
     log = float(np.log(total))
     mass = math.inf
@@ -77,7 +79,7 @@ def paired(values: FloatArray, deviation: float, base: FloatArray, total: float)
     Args:
         values: measured, one a cell.
         deviation: standard deviation of each.
-        base: shares by the one-way marginals.
+        base: shares by the one-way marginals; zero where nothing is.
         total: number of records, positive.
     """
     shape, cells = values.shape, values.size
@@ -97,11 +99,15 @@ def paired(values: FloatArray, deviation: float, base: FloatArray, total: float)
     variances = np.concatenate([k.variances for k in known])
     strength = math.exp(-0.5 * float(np.mean(np.log(variances))))
     sums = np.concatenate([k.values for k in known])
-    dual = Dual(incidence(known, cells), base.reshape(-1), total, sums, strength * variances)
+    inside = np.flatnonzero(base)
+    counted = incidence(known, cells)
+    counted = counted if len(inside) == cells else csc_array(counted[:, inside])
+    dual = Dual(counted, base.reshape(-1)[inside], total, sums, strength * variances)
     solved = dual.solve(np.zeros(len(sums)), _TOLERANCE * np.sqrt(variances))
     if not solved.converged:
         return Solved(base, solved.reason, solved.gap)
-    shares = np.maximum(solved.value[1] / total, _LEAST_SHARE).reshape(shape)
+    shares = np.zeros(shape)
+    shares.reshape(-1)[inside] = np.maximum(solved.value[1] / total, _LEAST_SHARE)
     return Solved(np.asarray(shares / shares.sum()), solved.reason, solved.gap)
 
 
@@ -122,6 +128,9 @@ def whole_table(residuals: Residuals, shares: Callable[[int], FloatArray]) -> De
     base = np.ones(())
     for attribute in everything.attributes:
         base = base[..., None] * shares(attribute)
+    possible = residuals.zeros.possible(everything.attributes, [Partition.singles(n) for n in everything.shape])
+    if possible is not None:
+        base = base * possible
     total, deviation = max(float(residuals.total.values), 1.0), precision**-0.5
     start = paired(values, deviation, base / base.sum(), total)
     counts = fitted(values, deviation, start.value, total)

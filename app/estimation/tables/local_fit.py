@@ -16,6 +16,10 @@ measurements of two or more attributes: entropy is weighed by what measurements 
 Cells that neither measurements nor the question tell apart are one cell here, divided in the proportions of the base:
 the work is that of what is known, not of how finely attributes are declared. A measurement of a single attribute does
 not tell its values apart (but where they alone are asked for), since the base has taken it in.
+
+Cells that are declared to hold no record (structural zeros) have no mass, in the base or in the fit, and zeros tell
+values apart as measurements do. The base is then no product, but the nearest to it that has the same one-way marginals
+without these cells (quasi-independence: Bishop, Fienberg, Holland, "Discrete Multivariate Analysis", 1975, chapter 5).
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.sparse import csc_array
 
 from app.estimation.tables.dual import Dual
 from app.estimation.tables.posterior import MOST_ROWS, Posterior, incidence
@@ -35,6 +40,7 @@ from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Groups, Nested, Question, Sum
 from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.zeros import raked
 
 #: How far the dual's gradient (fitted minus measured, plus strength * sigma^2 * theta) may end from zero: this part of
 #: the sigma of each measured value, where float64 can tell.
@@ -50,6 +56,8 @@ FEW, MANY_WEIGHT, FEW_WEIGHT = 2, 1.0, 0.4
 LEAST_COUNT = 0.3
 #: No fitted count is taken to be less when its prior variance is told.
 LEAST_FITTED = 0.05
+#: The prior variance of the count of a cell that holds nothing.
+LEAST_PRIOR = 1e-9
 #: How many sets of attributes are remembered with what is known on them, and how many numbers of fits (48 MiB).
 MOST_SETS, MOST_NUMBERS = 256, 3 << 21
 #: What a fit takes while it is made: for each pair of rows of its largest system (products of sparse matrices, the
@@ -143,6 +151,7 @@ class Fit:
     def _posterior(self) -> Posterior:
         fitted = np.maximum(self.counts.reshape(-1), LEAST_FITTED)
         prior = np.maximum(fitted / self.strength, (fitted / 2) ** 2)
+        prior = np.where(self.counts.reshape(-1) > 0, prior, LEAST_PRIOR)
         return Posterior(prior, self.known, exact=self.total_variance == 0)
 
 
@@ -184,7 +193,7 @@ class LocalFits:
         place.restriction.take(known.measurements, known.contrasts, known.combinations)
         one_ways = [self._one_way(attribute) for attribute in attributes]
         bases = {a: one.base for a, one in zip(attributes, one_ways, strict=True)}
-        cells = place.restriction.cells(question, bases, MOST_CELLS)
+        cells = place.restriction.cells(question, bases, MOST_CELLS, known.zeros)
         weight = self._weight(question)
         key = attributes, cells, weight
         found = self._fits.get(key)
@@ -252,6 +261,10 @@ class LocalFits:
         counts = np.full((), count)
         for attribute, partition in zip(question.attributes, cells, strict=True):
             counts = counts[..., None] * partition.summed(self.shares(attribute), 0)
+        possible = self._residuals.zeros.possible(question.attributes, cells)
+        if possible is not None:
+            counts = counts * possible
+            counts = counts * (count / max(float(counts.sum()), np.finfo(float).tiny))
         # A strength of one over the total: a cell is known to half of itself.
         return Fit(question.attributes, cells, counts, (), 1 / count, float(total.variances))
 
@@ -286,24 +299,25 @@ class LocalFits:
         if len(known) > MOST_KNOWN:
             known = tuple(sorted(known, key=lambda k: float(k.variances.min()))[:MOST_KNOWN])
         strength = weight * place.restriction.strength()
+        possible = self._residuals.zeros.possible(attributes, cells)
+        if possible is not None:
+            base = raked(base * possible, [p.summed(one.shares, 0) for one, p in zip(one_ways, cells, strict=True)])
         flat = (base / base.sum()).reshape(-1)
+        inside = np.flatnonzero(flat)
         if known:
             # What sums to another total is off by noise, which lies as likely in each value as its variance says.
-            values = np.concatenate(
-                [
-                    k.values
-                    if isinstance(k, Weighed)
-                    else k.values + (total - k.values.sum()) * k.variances / k.variances.sum()
-                    for k in known
-                ]
-            )
+            values = np.concatenate([_summing(k, total, inside) for k in known])
             variances = np.concatenate([k.variances for k in known])
             start = np.concatenate([place.thetas.get(k.marginal, np.zeros(len(k.values))) for k in known])
-            dual = Dual(incidence(known, len(flat)), flat, total, values, strength * variances)
+            counted = incidence(known, len(flat))
+            counted = counted if len(inside) == len(flat) else csc_array(counted[:, inside])
+            dual = Dual(counted, flat[inside], total, values, strength * variances)
             solved = dual.solve(start, TOLERANCE * np.sqrt(variances))
             if not solved.converged:
                 return None
-            theta, fitted = solved.value
+            theta, held = solved.value
+            fitted = np.zeros(len(flat))
+            fitted[inside] = held
             ends = np.cumsum([len(k.values) for k in known])[:-1]
             place.thetas = dict(zip([k.marginal for k in known], np.split(theta, ends), strict=True))
         else:
@@ -339,6 +353,10 @@ class LocalFits:
                 fine = marginal.whole or (start is not None and partition.refines(start))
                 found = _OneWay(shares, (partition, float(known.variances.max())) if fine else None, partition)
                 break
+        possible = self._residuals.zeros.possible((attribute,), (Partition.singles(len(prior)),))
+        if possible is not None:
+            shares = found.shares * possible
+            found = replace(found, shares=shares / shares.sum())
         self._one_ways[attribute] = self.version, found
         return found
 
@@ -365,6 +383,16 @@ class _Place:
 
     restriction: Restriction
     thetas: dict[Marginal | Combination, FloatArray] = field(default_factory=dict)
+
+
+def _summing(known: Values | Weighed, total: float, inside: IntArray) -> FloatArray:
+    """Known values as they are fitted: those that count all records brought to their number, by the cells that can hold
+    some alone."""
+    if isinstance(known, Weighed):
+        return known.values
+    held = np.bincount(known.labels[inside], minlength=len(known.values)) > 0
+    values, variances = np.where(held, known.values, 0.0), np.where(held, known.variances, 0.0)
+    return np.asarray(values + (total - values.sum()) * variances / variances.sum())
 
 
 def _projected(values: FloatArray) -> FloatArray:

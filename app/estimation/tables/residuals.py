@@ -58,6 +58,7 @@ from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Groups, Local, Nested, Product, Question, Sum, WeightedCells
 from app.spaces.tensor import Array, FloatArray, IntArray, along
+from app.spaces.zeros import NO_ZEROS, Zeros
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.
 Key = tuple[tuple[int, int], ...]
@@ -108,14 +109,21 @@ class Residuals:
         total: the number of records, where it is public and exact.
         starting: for some attributes the cells that they are counted in at first. These may be uneven: where they are,
             levels are unions of equally many of them, and what divides them stays apart.
+        zeros: what is declared not to occur. Counts of that are 0, whatever was measured of them: their noise is left
+            out of everything, so that intervals are told for more noise than there is.
     """
 
     def __init__(
-        self, sizes: Sequence[int], total: float | None = None, starting: Mapping[int, Partition] | None = None
+        self,
+        sizes: Sequence[int],
+        total: float | None = None,
+        starting: Mapping[int, Partition] | None = None,
+        zeros: Zeros = NO_ZEROS,
     ) -> None:
         self.sizes = tuple(sizes)
         self.public_total = total
         self.starting = dict(starting or {})
+        self.zeros = zeros
         #: Everything taken in, in order: counts of marginals, contrasts, and rows.
         self.measurements: list[Counts] = []
         self.contrasts: list[Contrast] = []
@@ -136,11 +144,11 @@ class Residuals:
 
     def fresh(self) -> Residuals:
         """The same table, of which nothing is measured."""
-        return Residuals(self.sizes, self.public_total, self.starting)
+        return Residuals(self.sizes, self.public_total, self.starting, self.zeros)
 
     def untold(self) -> Residuals:
         """The same table for moments: nothing is measured, and no sum is public."""
-        return Residuals(self.sizes, None, self.starting)
+        return Residuals(self.sizes, None, self.starting, self.zeros)
 
     def knowing(self, measured: Iterable[Measurement[TableStrategy]]) -> Residuals:
         """The same table, of which the counts among these measurements are known and nothing else."""
@@ -178,6 +186,7 @@ class Residuals:
                 self._elsewhere(measurement)
                 return False
         else:
+            measurement = self._possible(measurement)
             self.measurements.append(measurement)
             if chains is None:
                 self._apart.append(measurement)
@@ -185,6 +194,18 @@ class Residuals:
                 return False
         self._learn(measurement, chains)
         return True
+
+    def _possible(self, counts: Counts) -> Counts:
+        """Counts without the noise of those that are 0."""
+        marginal = counts.marginal
+        cells = [marginal.partition(k) for k in range(len(marginal.attributes))]
+        possible = self.zeros.possible(marginal.attributes, cells)
+        return counts if possible is None else replace(counts, units=np.where(possible, counts.units, 0))
+
+    def known_zero(self, question: Question, values: FloatArray) -> FloatArray:
+        """Numbers of the answers of a question, 0 for those that are 0 whatever the records."""
+        impossible = self.zeros.impossible(question)
+        return values if impossible is None else np.where(impossible, 0.0, values)
 
     def _learn(self, measurement: Counts | Contrast, chains: list[list[Partition]]) -> None:
         attributes = measurement.marginal.attributes
@@ -226,7 +247,8 @@ class Residuals:
                 return
 
     def unbiased(self, question: Question) -> Unbiased:
-        """The best linear unbiased values of a question and their variances, in counts.
+        """The best linear unbiased values of a question and their variances, in counts. Both are 0 of answers that are
+        0 whatever the records.
 
         With w_i the weights along attribute i, m_i their mean and both parts of every attribute's weights taken in
         turn, the value is the sum over sets C of attributes of ``prod of m_i outside C * <prod of w_i in C, r_C>``, and
@@ -237,6 +259,13 @@ class Residuals:
             ValueError: when it is of another table.
         """
         self.check(question.attributes, question.sizes)
+        known = self._unbiased(question)
+        impossible = self.zeros.impossible(question)
+        if impossible is None:
+            return known
+        return Unbiased(np.where(impossible, 0.0, known.values), np.where(impossible, 0.0, known.variances))
+
+    def _unbiased(self, question: Question) -> Unbiased:
         if isinstance(question, Groups):
             return self._of_groups(question)
         if isinstance(question, Nested):

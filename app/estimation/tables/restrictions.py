@@ -22,6 +22,7 @@ from app.measurements.pieces import Combination, Contrast, Counts
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Question
 from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.zeros import NO_ZEROS, Zeros
 
 #: Less than this part of what contrasts tell is what rounding left.
 _NOTHING = 1e-9
@@ -110,9 +111,14 @@ class Restriction:
         return math.exp(-0.5 * float(np.mean(np.log(variances)))) if variances else 1.0
 
     def cells(
-        self, question: Question, bases: Mapping[int, tuple[Partition, float] | None], most: int
+        self,
+        question: Question,
+        bases: Mapping[int, tuple[Partition, float] | None],
+        most: int,
+        zeros: Zeros = NO_ZEROS,
     ) -> tuple[Partition, ...]:
-        """The cells to fit over: for each attribute the values that the question or a measurement tells apart.
+        """The cells to fit over: for each attribute the values that the question, structural zeros or
+        a measurement tell apart.
 
         Where that is more than ``most`` cells, measurements are taken from the least variance on, as many as there is
         room for. (The others are summed to the cells that they share with the fit.)
@@ -124,6 +130,7 @@ class Restriction:
                 of one attribute tell its values apart only where they tell these apart, or know unions of them better
                 (within ``WEAK``), or where it is the only attribute.
             most: cells.
+            zeros: of the table; they come first.
         """
         telling = []
         for own, variance in self._measured:
@@ -135,6 +142,10 @@ class Restriction:
                         continue
             telling.append((own, variance))
         cells = list(question.partitions)
+        told = zeros.cells(self.attributes)
+        finer = [cells[k].met(told[a]) if a in told else cells[k] for k, a in enumerate(self.attributes)]
+        if math.prod(p.cells for p in finer) <= most:
+            cells = finer
         for own, _ in sorted(telling, key=lambda each: each[1]):
             finer = list(cells)
             for k, attribute in enumerate(own.attributes):

@@ -17,6 +17,7 @@ from pydantic import StrictStr
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.forms import Along, Combinations, Form, Integers, Whole, ascending, kind_of, said
 from app.spaces.queries.linear import (
+    MOST_LOCAL,
     CompiledDense,
     CompiledLocal,
     CompiledPair,
@@ -26,6 +27,7 @@ from app.spaces.queries.linear import (
 )
 from app.spaces.query import Blobs, Query
 from app.spaces.space import FACTOR_BITS, MAX_CELLS, Space
+from app.spaces.table import TableSpace
 from app.spaces.tensor import Array, Axis, IntArray, Members, count_of, index_set, listed_members
 
 #: One cell in this many may be non-zero for a query to be kept as a list of cells.
@@ -37,6 +39,25 @@ SHORT, MOST_WRITTEN = 1 << 16, 1 << 22
 def within(weights: Array, bits: int) -> bool:
     """Whether integer weights in units of 2^-bits lie in [-1, 1]. The least integer has no absolute value."""
     return bool(weights.min() >= -(1 << bits) and weights.max() <= 1 << bits)
+
+
+def settled(space: Space, query: Query) -> Query:
+    """A query, which structural zeros may answer: it is 0 whatever the records where nothing that it weighs can be.
+
+    It keeps its form: what was asked stays told. Weights on single cells of large tables are not looked at.
+    """
+    if not isinstance(space, TableSpace) or not space.zeros or query.is_zero:
+        return query
+    if isinstance(query, CompiledSparse | CompiledDense) and space.cells > MOST_LOCAL:
+        return query
+    try:
+        impossible = space.zeros.impossible(query.question)
+    except InvalidQuery:
+        # It tells too many cells apart, and is refused where it is answered.
+        return query
+    if impossible is not None and bool(query.selected(impossible).all()):
+        object.__setattr__(query, "is_zero", True)
+    return query
 
 
 def product_query(
@@ -58,7 +79,7 @@ def product_query(
     if not all(map(count_of, members.values())) or not all(f.any() for f in factors.values()):
         return CompiledZero(space.shape, rounding)
     if not factors and scalar == 1 and bits == 0:
-        return CompiledProduct(_axes(space, members, {}, {}), rounding, space.shape, space.loops)
+        return settled(space, CompiledProduct(_axes(space, members, {}, {}), rounding, space.shape, space.loops))
     varying: dict[int, IntArray] = {}
     for i, vector in sorted(factors.items()):
         divisor = int(np.gcd.reduce(vector)) * int(np.sign(vector[np.flatnonzero(vector)[0]]))
@@ -79,7 +100,7 @@ def product_query(
         grids = {i: int(np.abs(v).max()).bit_length() - 1 for i, v in varying.items() if i != carrier}
         varying[carrier] = varying[carrier] * scalar
         grids[carrier] = bits - sum(grids.values())
-    return CompiledProduct(_axes(space, members, varying, grids), rounding, space.shape, space.loops)
+    return settled(space, CompiledProduct(_axes(space, members, varying, grids), rounding, space.shape, space.loops))
 
 
 def carrier_of(space: Space) -> int:
@@ -157,7 +178,7 @@ def dense_query(space: Space, weights: Array, bits: int, rounding: float) -> Que
             block = _block_product(space, supports, values, bits, rounding)
             if block is not None:
                 return block
-    return CompiledDense(weights, bits, rounding, space.symmetric)
+    return settled(space, CompiledDense(weights, bits, rounding, space.symmetric))
 
 
 def cells_query(space: Space, positions: IntArray, weights: IntArray, bits: int, rounding: float) -> Query:
@@ -181,8 +202,9 @@ def cells_query(space: Space, positions: IntArray, weights: IntArray, bits: int,
         dense = np.zeros(space.cells, dtype=np.int32)
         dense[positions] = weights
         dense = dense.reshape(space.shape)
-        return CompiledDense(dense + dense.T if space.symmetric else dense, bits, rounding, space.symmetric)
-    return CompiledSparse(positions, weights, bits, rounding, space.shape, space.size, space.symmetric)
+        dense = dense + dense.T if space.symmetric else dense
+        return settled(space, CompiledDense(dense, bits, rounding, space.symmetric))
+    return settled(space, CompiledSparse(positions, weights, bits, rounding, space.shape, space.size, space.symmetric))
 
 
 def local_query(space: Space, axes: tuple[int, ...], selection: Array) -> Query:
@@ -200,7 +222,7 @@ def local_query(space: Space, axes: tuple[int, ...], selection: Array) -> Query:
     if len(axes) == len(space.shape):
         bits = space.axis_bits(1)
         return dense_query(space, selection.astype(np.int32) << bits, bits, 0.0)
-    return CompiledLocal(axes, selection, space.shape)
+    return settled(space, CompiledLocal(axes, selection, space.shape))
 
 
 def block_of(weights: Array, count: int) -> list[IntArray] | None:

@@ -14,9 +14,9 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from app.declarations.conditions import Condition, Where
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.linear import MOST_LOCAL
-from app.spaces.queries.request import Condition, Where
 from app.spaces.tensor import Members, meeting
 from app.spaces.values import Values
 

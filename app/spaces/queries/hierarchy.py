@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field, StrictStr
 
 from app.declarations.attributes import Attribute, branches
+from app.declarations.conditions import Where
 from app.declarations.naming import listed
 from app.spaces.counts import Tally
 from app.spaces.errors import InvalidQuery
@@ -23,7 +24,7 @@ from app.spaces.queries import conditions
 from app.spaces.queries.forms import Form
 from app.spaces.queries.marginal import MOST_NUMBERS, CompiledMarginal, MarginalQuery, marginal
 from app.spaces.queries.predicate import values_looked_at
-from app.spaces.queries.request import Request, Where, does_not_fit
+from app.spaces.queries.request import Request, does_not_fit
 from app.spaces.query import Query
 from app.spaces.questions import Nested
 from app.spaces.space import Space
@@ -157,6 +158,10 @@ class CompiledHierarchy(Query):
     @property
     def numbers(self) -> int:  # type: ignore[override]
         return len(self.tree.nodes)
+
+    @property
+    def is_zero(self) -> bool:  # type: ignore[override]
+        return self.base.is_zero
 
     @property
     def tallies(self) -> tuple[Tally, ...]:

@@ -16,15 +16,17 @@ import numpy as np
 from pydantic import Field, StrictStr
 from pydantic import model_validator as _model_validator
 
+from app.declarations.conditions import Where
 from app.spaces.counts import CellCounts, Tally
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.queries import conditions
+from app.spaces.queries.canonical import settled
 from app.spaces.queries.forms import Along, Combinations, Form, Whole
 from app.spaces.queries.linear import axis_canonical, ranges_of
 from app.spaces.queries.predicate import values_looked_at, within
-from app.spaces.queries.request import Bins, Request, Where
+from app.spaces.queries.request import Bins, Request
 from app.spaces.query import Query
 from app.spaces.questions import Cells, Groups, Question, check_told
 from app.spaces.space import Space
@@ -99,7 +101,7 @@ class MarginalQuery(Request):
             kept = all(np.array_equal(alone[a], cells[a].kept) for a in together if a in cells)
             if not same or not kept or any(axis in where for axis in together):
                 raise InvalidQuery("canonical combinations are not in their one form")
-        return _canonical(lengths, cells, where, asked, among)
+        return settled(space, _canonical(lengths, cells, where, asked, among))
 
 
 class _MarginalForm(Form):
@@ -292,9 +294,9 @@ def marginal(space: TableSpace, asked: MarginalQuery, there: Mapping[int, Member
             groups[axis] = values.merged(bins)
     selected = conditions.selected(asked.where, space.named)
     if selected is not None:
-        return _compiled(space.values, axes, edges, groups, within(selected, there))
+        return settled(space, _compiled(space.values, axes, edges, groups, within(selected, there)))
     among = conditions.combinations(asked.where, space.named)
-    return _compiled(space.values, axes, edges, groups, there, among)
+    return settled(space, _compiled(space.values, axes, edges, groups, there, among))
 
 
 def check_values(universe: Sequence[int], axes: Collection[int]) -> None:

@@ -9,9 +9,10 @@ from typing import Literal
 
 import numpy as np
 
+from app.declarations.conditions import Where
 from app.spaces.queries import canonical, conditions
 from app.spaces.queries.linear import MOST_LOCAL, CompiledProduct
-from app.spaces.queries.request import Request, Weights, Where, does_not_fit
+from app.spaces.queries.request import Request, Weights, does_not_fit
 from app.spaces.queries.weights import axis_weights, product
 from app.spaces.query import Query
 from app.spaces.space import Space

@@ -14,13 +14,14 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from app.declarations.conditions import Where
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
 from app.spaces.queries.forms import Form
 from app.spaces.queries.marginal import CompiledMarginal
 from app.spaces.queries.predicate import values_looked_at
-from app.spaces.queries.request import Where, does_not_fit
+from app.spaces.queries.request import does_not_fit
 from app.spaces.queries.statistic import (
     GroupedQuery,
     StatisticOfCells,

@@ -20,6 +20,7 @@ from pydantic import Field, StrictStr
 from pydantic import field_validator as _field_validator
 from pydantic import model_validator as _model_validator
 
+from app.declarations.conditions import Where
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
@@ -28,7 +29,7 @@ from app.spaces.queries.forms import Form, Whole
 from app.spaces.queries.linear import CompiledDense, CompiledLocal, CompiledProduct, CompiledZero
 from app.spaces.queries.marginal import CompiledMarginal, MarginalQuery, SingleCell, marginal
 from app.spaces.queries.predicate import predicate, values_looked_at
-from app.spaces.queries.request import Bins, Request, Weight, Where, does_not_fit
+from app.spaces.queries.request import Bins, Request, Weight, does_not_fit
 from app.spaces.query import Query
 from app.spaces.questions import Groups, Local, Question, Sum
 from app.spaces.space import Space
@@ -368,14 +369,14 @@ def check_axis(space: TableSpace, axis: int) -> None:
 
 def records(space: TableSpace, where: Where, there: Mapping[int, Members] = MappingProxyType({})) -> Query:
     """The records that satisfy conditions, of those that count, by a form that tells all of them."""
-    return _combined(predicate(space, where, there))
+    return _combined(space, predicate(space, where, there))
 
 
-def _combined(query: Query) -> Query:
+def _combined(space: TableSpace, query: Query) -> Query:
     """Weights of 0 and 1 on combinations of the values of all attributes as they are told of some."""
     if not isinstance(query, CompiledDense):
         return query
-    return CompiledLocal(tuple(range(query.weights.ndim)), query.weights != 0, query.shape)
+    return canonical.settled(space, CompiledLocal(tuple(range(query.weights.ndim)), query.weights != 0, query.shape))
 
 
 def read_base(space: TableSpace, form: Mapping[str, Any]) -> Query:
@@ -387,7 +388,7 @@ def read_base(space: TableSpace, form: Mapping[str, Any]) -> Query:
     base = (
         MarginalQuery.read(space, form)
         if form.get("type") == MarginalQuery.name()
-        else _combined(canonical.read(space, form))
+        else _combined(space, canonical.read(space, form))
     )
     if not isinstance(base, CompiledMarginal | CompiledProduct | CompiledLocal | CompiledZero) or base.grid_bits:
         raise InvalidQuery("a canonical statistic is of counted records")

@@ -19,6 +19,7 @@ from app.storage.readers.persons import Capping
 from app.storage.readers.report import Coded, Report, Rule
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
+from app.storage.readers.zeros import zero_checks
 
 #: Universes up to here are counted when they are read; of larger ones the records themselves are kept. What decides is
 #: declared: how a query is answered must not depend on the data.
@@ -31,8 +32,8 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> t
 
     A numeric value v lies in bin i when edge i <= v < edge i+1; the last bin holds its upper edge too. On a grid it is
     the nearest number. A value outside the domain (an empty cell and NaN are, unless they are declared) is moved to the
-    nearest bound, drops the record, or refuses the file, as the attribute says or else the table. So does a record of
-    which it is not said whose it is, where persons are the unit; of each person the declared number of records is kept.
+    nearest bound, drops the record, or refuses the file, as the attribute says or else the table. So does a record that
+    is declared not to occur, and one of which it is not said whose it is, where persons are the unit; of each person the declared number of records is kept.
 
     Raises:
         InvalidDataset: for a value outside that refuses the file, after all of it was read: with all such.
@@ -53,6 +54,7 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> t
     if given:
         return _read_counts(spec, read_array(suffix, path, shape, memory_limit), dtype, capacity)
     sink = _Counts(shape, dtype) if cells <= MOST_COUNTED else _Columns(shape, memory_limit)
+    zeros = zero_checks(spec)
     names, owners, capping = [attribute.name for attribute in spec.attributes], [], None
     if spec.unit is not None:
         names.append(spec.unit.column)
@@ -67,16 +69,18 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> t
             memory_limit=memory_limit,
         )
         coders = [coder_of(attribute, spec, decimal_comma=file.separator == ";") for attribute in spec.attributes]
-        report = Report([*(coder.rule for coder in coders), *owners])
+        report = Report([*(coder.rule for coder in coders), *(zero.rule for zero in zeros), *owners])
         for batch in file.batches:
             coded = [coder(column) for coder, column in zip(coders, batch.columns, strict=False)]
+            coded += [zero(coded[: len(coders)]) for zero in zeros]
             if capping is not None:
                 coded.append(Coded(capping.identify(batch.columns[-1]), np.zeros(len(batch), np.bool_)))
             kept = report.add(batch.first, coded)
             if capping is None:
                 _check_capacity(report, capacity)
             if not report.problems:  # else the rest is read to see what is wrong with it
-                (capping or sink).add([column.places if kept.all() else column.places[kept] for column in coded])
+                held = [*coded[: len(coders)], *coded[len(coders) + len(zeros) :]]
+                (capping or sink).add([column.places if kept.all() else column.places[kept] for column in held])
     for coder in coders:
         coder.check()
     report.check()
@@ -159,6 +163,8 @@ def _read_counts(spec: TableSpec, array: NDArray[Any], dtype: np.dtype[Any], cap
             counts[start : start + len(slab)] = slab
             continue
         raise InvalidDataset(f"a count {problem}, in the part that starts at index {start} of the first axis")
+    for zero in zero_checks(spec):
+        zero.check_counts(counts)
     mass = exact_sum(counts)
     if mass > capacity:
         raise InvalidDataset(f"the counts add up to more than the declared capacity of {capacity}")
