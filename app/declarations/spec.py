@@ -100,6 +100,7 @@ Encoding = Literal[
 Zero = Annotated[Where, PlainSerializer(written_where)]
 #: The most structural zeros of a table.
 MOST_ZEROS = 256
+_ZERO = re.compile(r"zeros\.[0-9]+")
 
 
 class TableSpec(Declaration):
@@ -143,6 +144,8 @@ class TableSpec(Declaration):
             raise ValueError("role: one attribute at most is the weight: leave role out of the others")
         if self.unit is not None and self.unit.column in names:
             raise ValueError("unit: the column that says whose record it is is no attribute: leave it out there")
+        if self.zeros and any(_ZERO.fullmatch(name) for name in (*names, self.unit.column if self.unit else "")):
+            raise ValueError("zeros: each is told of by its place, as zeros.0: call no column so")
         for attribute in self.attributes:
             if self.null_values and not set(self.null_values).isdisjoint(map(str, attribute.values or ())):
                 raise ValueError(f"null_values: one of them is a declared value of {attribute.name!r} as well")
@@ -379,6 +382,9 @@ def problems_of(declared: Any) -> tuple[Spec | None, list[InvalidDataset]]:
         nothing = not sound
         # Something has to stand there for the rest to be looked at.
         declared = {**declared, "attributes": sound or [{"name": "-", "size": 1}]}
+        if found:
+            # They may be of attributes that are left out.
+            declared.pop("zeros", None)
     spec: Spec | None
     try:
         spec = _ADAPTER.validate_python(declared)

@@ -97,8 +97,8 @@ class Zeros:
                 )
             possible = np.ones(shape, bool)
             for zero in group:
-                own = [classes[a] for a in zero.attributes]
-                weighed = zero.on(own).reshape([classes[a].cells if a in zero.attributes else 1 for a in attributes])
+                shape_of = [classes[a].cells if a in zero.attributes else 1 for a in attributes]
+                weighed = zero.on([classes[a] for a in zero.attributes]).reshape(shape_of)
                 possible &= weighed == 0
             if not possible.any():
                 raise ValueError("together they leave no record that can be")

@@ -33,7 +33,8 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> t
     A numeric value v lies in bin i when edge i <= v < edge i+1; the last bin holds its upper edge too. On a grid it is
     the nearest number. A value outside the domain (an empty cell and NaN are, unless they are declared) is moved to the
     nearest bound, drops the record, or refuses the file, as the attribute says or else the table. So does a record that
-    is declared not to occur, and one of which it is not said whose it is, where persons are the unit; of each person the declared number of records is kept.
+    is declared not to occur, and one of which it is not said whose it is, where persons are the unit; of each person
+    the declared number of records is kept.
 
     Raises:
         InvalidDataset: for a value outside that refuses the file, after all of it was read: with all such.
