@@ -152,13 +152,14 @@ def _about(answer: Answered) -> dict[str, object]:
     facts: dict[str, object] = {}
     if answer.confidence is not None and answer.interval_kind is not None:
         facts["intervals hold with probability"] = f"{answer.confidence:g} ({answer.interval_kind})"
-    return facts | {
+    facts |= {
         "error bound": answer.error_bound,
         "source": answer.source,
         "charged epsilon": answer.charged_epsilon,
         "updates": progress_of(answer.updates_used, answer.updates_left),
         "queries left": answer.queries_left,
     }
+    return facts if answer.note is None else facts | {"note": answer.note}
 
 
 def show_answer(answer: Answer | Marginal, what: str) -> None:

@@ -51,7 +51,8 @@ class Answered:
 
     With probability 1 - ``beta`` all answers of a session keep their ``error_bound`` together; it is None where nothing
     is promised of all of them. Intervals hold one by one, with probability ``confidence`` each. ``charged_epsilon`` is
-    what the answer cost. ``updates_left`` and ``queries_left`` are None where the session has no limit.
+    what the answer cost. ``updates_left`` and ``queries_left`` are None where the session has no limit. ``note`` says,
+    where there is something to say, what the interval does not speak of, and what the declaration alone tells.
     """
 
     sequence: int
@@ -66,6 +67,7 @@ class Answered:
     queries_left: int | None
     entry_hash: str
     raw: JSON = field(repr=False)
+    note: str | None = None
 
     @staticmethod
     def _common(reply: JSON) -> dict[str, Any]:
@@ -82,6 +84,7 @@ class Answered:
             "queries_left": optional_int(need(reply, "queries_left")),
             "entry_hash": str(need(reply, "entry_hash")),
             "raw": dict(reply),
+            "note": None if reply.get("note") is None else str(reply["note"]),
         }
 
 

@@ -477,8 +477,9 @@ class _Answered(Reply):
     promised of all of them. Intervals hold one by one, with probability ``confidence`` each: of kind ``unbiased`` by
     construction for a question that was not chosen by the noise it is answered from, of kind ``model`` as far as the
     data are as the fit takes them to be. ``charged_epsilon`` is what the answer cost, 0 for most. ``note`` is there
-    where the declaration clamps the numbers that a statistic is of, or caps the records of a person: the interval is
-    that of what was kept.
+    where the declaration clamps the numbers that a statistic is of, or caps the records of a person (the interval is
+    that of what was kept), and where counts are known to be 0 as the declaration says that what they count cannot
+    occur.
     """
 
     sequence: int

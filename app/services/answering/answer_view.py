@@ -13,8 +13,11 @@ from app.declarations.spec import Spec, TableSpec
 from app.estimation.intervals import Estimates
 from app.privacy.ledger import Amounts
 from app.services import spending
+from app.spaces.queries.linear import CompiledZero
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
+from app.spaces.space import Space
+from app.spaces.table import TableSpace
 
 
 def answer_view(
@@ -53,9 +56,10 @@ def answer_view(
         "queries_left": session.queries_left if limited else None,
         "entry_hash": entry_hash,
     }
-    note = _note(session.opening.dataset.spec, query)
-    if note is not None:
-        view["note"] = note
+    dataset = session.opening.dataset
+    notes = [note for note in (_known(dataset.space, query), _cut_off(dataset.spec, query)) if note is not None]
+    if notes:
+        view["note"] = "; ".join(notes)
     if session.opening.request.dummy:
         view["dummy"] = True
     if answer.unverified:
@@ -63,7 +67,20 @@ def answer_view(
     return view
 
 
-def _note(spec: Spec, query: Query) -> str | None:
+def _known(space: Space, query: Query) -> str | None:
+    """Which counts are known to be 0, as the declaration says that what they count cannot occur; None where none is."""
+    if not isinstance(space, TableSpace) or not space.zeros or isinstance(query, CompiledStatistic | CompiledZero):
+        return None
+    if query.is_zero:
+        return "no record can be what is asked for, by the declared zeros: it is 0 whatever the records, and free"
+    if query.numbers == 1:
+        return None
+    impossible = space.zeros.impossible(query.question)
+    count = 0 if impossible is None else int(np.count_nonzero(query.selected(impossible)))
+    return f"{count:,} of these counts are 0 whatever the records, by the declared zeros" if count else None
+
+
+def _cut_off(spec: Spec, query: Query) -> str | None:
     """What a statistic of numbers does not tell of the file by the declaration: values that may have been moved to a
     bound, and records of persons beyond those that are kept. None where it tells all.
     """
