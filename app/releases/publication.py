@@ -133,7 +133,7 @@ def moved(
             gains += targets[k].weight * _gains(targets[k], axis, codes[rows, axis], places[k][rows], off[k])
         choices = zeros.choices(codes[rows], axis, range(len(sizes)))
         if choices is not None:
-            gains = np.where(choices, gains, 0.0)
+            gains = np.where(choices.of(), gains, 0.0)
         best = gains.argmax(axis=1)
         gain = gains[np.arange(len(rows)), best]
         useful = np.flatnonzero(gain > 0)

@@ -297,12 +297,12 @@ def _correct(
         choices = zeros.choices(part, attribute, known)
         if choices is None:
             return
-        wrong = np.flatnonzero(~choices[np.arange(len(part)), part[:, attribute]])
+        wrong = choices.wrong(part[:, attribute])
         if len(wrong):
             index = tuple(part[wrong][:, list(parents)].T)
             weights = np.broadcast_to(table[index], (len(wrong), table.shape[-1]))
             # Where the fit has nothing in its place any value is as good.
-            weights = (weights + _LEAST_SHARE) * choices[wrong]
+            weights = (weights + _LEAST_SHARE) * choices.of(wrong)
             ends = np.cumsum(weights, axis=1)
             found = (ends <= rng.random(len(wrong))[:, None] * ends[:, -1:]).sum(axis=1)
             part[wrong, attribute] = found

@@ -1,8 +1,8 @@
 """Dummy data: made-up records that are drawn from a declaration alone.
 
 Whoever writes a program against a data set tries it on these first. They look like the data and say nothing of them:
-each record is drawn by itself, each value evenly from what is declared, and equal declarations and seeds give equal
-bytes. Chance here protects nothing, so that it comes from a seed.
+each record is drawn by itself, each value evenly from what is declared and may be beside the others, and equal
+declarations and seeds give equal bytes. Chance here protects nothing, so that it comes from a seed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from app.declarations.attributes import Attribute, day
 from app.declarations.errors import InvalidRequest
 from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, MultisetSpec, Spec, TableSpec, written
+from app.spaces.factory import zeros_of
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 DummyFormat = Literal["csv", "arrow", "parquet"]
@@ -57,7 +58,11 @@ def drawn(spec: Spec, records: int, seed: int) -> pa.Table:
     rng = np.random.Generator(np.random.Philox(key=key))
     match spec:
         case TableSpec():
-            named = {attribute.name: _column(attribute, records, rng) for attribute in spec.attributes}
+            places = _possible(spec, records, rng) if spec.zeros else None
+            named = {
+                attribute.name: _column(attribute, records, rng, None if places is None else places[:, axis])
+                for axis, attribute in enumerate(spec.attributes)
+            }
             if spec.unit is not None:
                 # As many of each person as are kept.
                 owners = (np.arange(records) // spec.unit.max_records).tolist()
@@ -121,8 +126,24 @@ def encoded(table: pa.Table, form: DummyFormat) -> bytes:
     return sink.getvalue()
 
 
-def _column(attribute: Attribute, records: int, rng: np.random.Generator) -> pa.Array:
-    places = rng.integers(0, attribute.places, records)
+def _possible(spec: TableSpec, records: int, rng: np.random.Generator) -> IntArray:
+    """Places of values that are not declared not to occur together, one after another, evenly among those that are
+    left; behind the last of an attribute's is that of no value."""
+    zeros = zeros_of(spec)
+    codes = np.zeros((records, len(spec.attributes)), np.int64)
+    for axis, attribute in enumerate(spec.attributes):
+        codes[:, axis] = rng.integers(0, attribute.places, records)
+        if attribute.missing:
+            codes[rng.random(records) < MISSING, axis] = attribute.places
+        choices = zeros.choices(codes, axis, range(axis))
+        if choices is not None:
+            for record in choices.wrong(codes[:, axis]).tolist():
+                codes[record, axis] = rng.choice(np.flatnonzero(choices.of(np.array([record]))[0]))
+    return codes
+
+
+def _column(attribute: Attribute, records: int, rng: np.random.Generator, given: IntArray | None = None) -> pa.Array:
+    places = rng.integers(0, attribute.places, records) if given is None else np.minimum(given, attribute.places - 1)
     if attribute.values is not None:
         mixed = len({type(value) for value in attribute.values}) > 1
         # Not an array of NumPy, in which every text is as long as the longest.
@@ -131,7 +152,8 @@ def _column(attribute: Attribute, records: int, rng: np.random.Generator) -> pa.
         column = pa.array(_values(attribute, places, rng))
     if not attribute.missing:
         return column
-    return pc.if_else(pa.array(rng.random(records) < MISSING), pa.scalar(None, column.type), column)
+    without = rng.random(records) < MISSING if given is None else given == attribute.places
+    return pc.if_else(pa.array(without), pa.scalar(None, column.type), column)
 
 
 def _values(attribute: Attribute, places: IntArray, rng: np.random.Generator) -> Array:

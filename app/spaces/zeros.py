@@ -70,6 +70,28 @@ class Family:
 
 
 @dataclass(frozen=True, eq=False)
+class Choices:
+    """The values of an attribute that each of some records may have.
+
+    Attributes:
+        allowed: a row for each record, a column for each class of values.
+        classes: of each value.
+    """
+
+    allowed: Array
+    classes: IntArray
+
+    def wrong(self, values: IntArray) -> IntArray:
+        """The places of the records that cannot have the values given, one each."""
+        return np.flatnonzero(~self.allowed[np.arange(len(values)), self.classes[values]])
+
+    def of(self, records: IntArray | slice = slice(None)) -> Array:
+        """For some records whether each value is one, a row each."""
+        found: Array = self.allowed[records][:, self.classes]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class Zeros:
     """All structural zeros of a table; none at all, unless made by :meth:`of`."""
 
@@ -189,25 +211,22 @@ class Zeros:
             found |= ~family.possible[tuple(index)]
         return found
 
-    def choices(self, codes: IntArray, attribute: int, known: Sequence[int]) -> Array | None:
-        """Which values of an attribute each record may have, beside those that it has of others; None where any.
+    def choices(self, codes: IntArray, attribute: int, known: Sequence[int]) -> Choices | None:
+        """Which values of an attribute records may have, beside those that they have of others; None where any.
 
         Args:
             codes: a row for each record, a column for each attribute.
             attribute: whose values are looked for.
-            known: the other attributes that records have values of.
+            known: other attributes that records have values of, which can be together.
         """
-        found: Array | None = None
         for family in self._onto([*known, attribute]):
-            if attribute not in family.attributes:
-                continue
-            place = family.attributes.index(attribute)
-            rows = np.moveaxis(family.possible, place, -1)
-            others = [(a, own) for a, own in zip(family.attributes, family.classes, strict=True) if a != attribute]
-            index = tuple(own.labels[codes[:, a]] for a, own in others)
-            own = np.broadcast_to(rows[index], (len(codes), rows.shape[-1]))[:, family.classes[place].labels]
-            found = own if found is None else found & own
-        return found
+            if attribute in family.attributes:
+                place = family.attributes.index(attribute)
+                rows = np.moveaxis(family.possible, place, -1)
+                others = [(a, own) for a, own in zip(family.attributes, family.classes, strict=True) if a != attribute]
+                found = rows[tuple(own.labels[codes[:, a]] for a, own in others)]
+                return Choices(np.broadcast_to(found, (len(codes), rows.shape[-1])), family.classes[place].labels)
+        return None
 
     def _onto(self, attributes: Sequence[int]) -> list[Family]:
         if not self.families:

@@ -102,7 +102,7 @@ def test_tables_of_coarser_cells_have_the_same_zeros(
             index = [0 if k in left else int(code[k]) for k in range(len(axes))]
             for value in range(cells[place].cells):
                 index[place] = value
-                assert (choices is None or choices[row, value]) == reachable[tuple(index)]
+                assert (choices is None or choices.of()[row, value]) == reachable[tuple(index)]
 
 
 @given(data=st.data(), schema=schemas())
