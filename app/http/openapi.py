@@ -61,8 +61,11 @@ def _schemas(name: str, of: Any) -> dict[str, Any]:
 
 def declaration_schemas() -> dict[str, Any]:
     """The schemas of a declaration and of its parts."""
-    found: dict[str, Any] = _with_numbers(_schemas("Declaration", Declaration))
-    return found
+    return {
+        # Values of conditions may be numbers or texts, which is no matter of how numbers are written.
+        name: schema if name in ("Condition", "Where") else _with_numbers(schema)
+        for name, schema in _schemas("Declaration", Declaration).items()
+    }
 
 
 def _bodies(dependant: Dependant) -> Iterator[Described]:

@@ -1,12 +1,12 @@
 """Structural zeros: how near tables are where it is declared what cannot occur, beside the same tables without.
 
-Run `python -m benchmarks.research.zeros` (a minute or two a seed). 20,000 made-up people have an age, a marital state, a state of
-birth with its counties, a job and a sex; nobody below 15 is or was married, nobody below 15 or above 80 has a job, and
-each county is in one state. A session over the whole of a fresh budget is asked tables of these, and what it measured
-is published, with the zeros declared and without, with the same noise. Errors are root mean squares over tables, a
-table counting as its mean square over the cells that can hold somebody: of what the session showed, of its tables
-published together, and of these tables summed over all combinations, possible or not. Beside them how often the 95%
-intervals of cells that can hold somebody hold the truth where zeros are declared.
+Run `python -m benchmarks.research.zeros` (a minute or two a seed). 20,000 made-up people have an age, a marital
+state, a state with its counties, a job and a sex; nobody below 15 is or was married, nobody below 15 or above 80 has
+a job, and each county is in one state. A session over the whole of a fresh budget is asked tables of these, and what
+it measured is published, with the zeros declared and without, with the same noise. Errors are root mean squares over
+tables, a table counting as its mean square over the cells that can hold somebody: of what the session showed, of its
+tables published together, and of these tables summed over all combinations, possible or not. Beside them how often
+the 95% intervals of cells that can hold somebody hold the truth where zeros are declared.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.attributes import Attribute
+from app.declarations.conditions import Condition
 from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
 from app.services.dummy_records import dummy_table
@@ -36,7 +37,6 @@ from app.spaces.factory import space_of
 from app.spaces.partition import Partition
 from app.spaces.queries.marginal import CompiledMarginal
 from app.spaces.queries.registry import from_canonical
-from app.declarations.conditions import Condition
 from app.spaces.query import Query
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space

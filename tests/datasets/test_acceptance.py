@@ -47,6 +47,7 @@ PRIVATE = {
     "more rows than the declared capacity": "it has no more rows",
     "more records than the declared capacity": "at most `capacity` records are kept",
     "numbers are written with a comma": "no column writes decimals in two ways",
+    "a count is not 0 of": "no record is what `zeros` declares not to occur",
     "a count {problem}": "all counts are whole, at least 0",
     "the counts add up to more": "add up to at most `capacity`",
     "row {row}: {side.expected}": "every end is a declared node",
@@ -118,6 +119,11 @@ def parquet(**columns: Any) -> bytes:
 CODES = {"kind": "table", "attributes": [{"name": "a", "size": 3}]}
 NUMBERS = {"kind": "table", "attributes": [{"name": "a", "lower": 0, "upper": 9, "grid": 0.5}]}
 PERSONS = {**CODES, "unit": {"column": "p", "max_records": 1}}
+ZEROS = {
+    "kind": "table",
+    "attributes": [{"name": "a", "size": 3}, {"name": "b", "size": 3}],
+    "zeros": [{"a": 1, "b": 1}],
+}
 GRAPH = {"kind": "graph", "nodes": 3, "weighted": True}
 MATRIX = {"kind": "matrix", "rows": 2, "columns": 2, "lower": 0, "upper": 9, "absent": 0}
 WORDS = {"kind": "multiset"}
@@ -129,6 +135,7 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], str, bytes, bytes]] = {
     "every value is of the declared domain": (CODES, "t.csv", b"a\n0\n7\n", b"a\n0\n"),
     "every record has an id": (PERSONS, "t.csv", b"p,a\nu,0\n,1\n", b"p,a\nu,0\n"),
     "at most `capacity` records are kept": ({**CODES, "capacity": 1}, "t.csv", b"a\n0\n1\n", b"a\n0\n"),
+    "no record is what `zeros` declares not to occur": (ZEROS, "t.csv", b"a,b\n0,1\n1,1\n", b"a,b\n0,1\n"),
     "it has no more rows": ({**CODES, "capacity": 1}, "t.parquet", parquet(a=[0, 1]), parquet(a=[0])),
     "no column writes decimals in two ways": (NUMBERS, "t.csv", b"a;b\n1,5;\n1.5;\n", b"a;b\n1,5;\n"),
     "all counts are whole, at least 0": (CODES, "t.npy", npy([0, -1, 2]), npy([0, 1, 2])),
@@ -171,6 +178,7 @@ def test_what_the_table_says_is_so(read: Any, told: str) -> None:
         ({**CODES, "outside": "drop"}, "t.csv", b"a\n0\n7\n\n"),
         ({**PERSONS, "outside": "drop"}, "t.csv", b"p,a\nu,0\n,1\n"),
         ({"kind": "table", "attributes": [{**NUMBERS["attributes"][0], "outside": "clamp"}]}, "t.csv", b"a\n1\n99\n"),
+        ({**ZEROS, "outside": "drop"}, "t.csv", b"a,b\n0,1\n1,1\n"),
         ({**GRAPH, "loops": "drop"}, "g.csv", b"0,1,1\n1,1,1\n"),
         ({**PERSONS, "capacity": 1}, "t.parquet", parquet(p=["u", "u"], a=[0, 1])),
     ],

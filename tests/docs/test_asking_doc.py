@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 from app.client import answers
+from app.declarations.conditions import Condition, Where
 from app.declarations.spec import parse_spec
 from app.http import schemas
 from app.services.query_bodies import compiled
@@ -17,7 +18,6 @@ from app.spaces.factory import space_of
 from app.spaces.queries import blocks, conditions, marginal
 from app.spaces.queries.linear import MOST_LOCAL
 from app.spaces.queries.registry import QueryRequest
-from app.declarations.conditions import Condition, Where
 from app.spaces.queries.request import QueryModel
 from app.spaces.query import Query
 from app.spaces.space import Space

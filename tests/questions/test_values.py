@@ -15,8 +15,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.declarations.attributes import Attribute
-from app.spaces.errors import InvalidQuery
 from app.declarations.conditions import Condition
+from app.spaces.errors import InvalidQuery
 from app.spaces.values import Values, values_of
 
 pytestmark = [pytest.mark.unit, pytest.mark.slow]
