@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from pydantic import Field, StrictBool
 
+from app.declarations.conditions import Where
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
 from app.spaces.queries import marginal, predicate, share, statistic
 from app.spaces.queries.ratio import CompiledRatio, Numbers
-from app.spaces.queries.request import Request, Where, does_not_fit
+from app.spaces.queries.request import Request, does_not_fit
 from app.spaces.queries.share import CompiledShare
 from app.spaces.queries.statistic import StatisticOfNumbers, SumQuery, counted
 from app.spaces.query import Query
