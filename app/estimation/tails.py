@@ -88,7 +88,7 @@ class Term:
     noise: Noise
     weights: FloatArray
     counts: IntArray
-    multiplier: int = 1
+    multiplier: float = 1
 
     @classmethod
     def of(cls, noise: Noise, weights: FloatArray, multiplier: int = 1, repeated: int = 1) -> Term:

@@ -32,8 +32,8 @@ from app.spaces.tensor import Array, FloatArray
 #: What is not measured is taken to be like the whole within this part of its spread.
 ALIKE = 0.5
 #: How many kinds of statistics may be chosen among: sums with means, variances, ratios of two sums, quantiles, and
-#: weighted shares with weighted means.
-_KINDS = 5
+#: weighted shares with weighted means, and weighted quantiles.
+_KINDS = 6
 #: The logarithm of a width beside another that no purchase is worth asking for, and the least width above nothing.
 _NEVER, _LEAST = 1e4, 1e-300
 #: Any confidence, where only values and their errors are looked at.

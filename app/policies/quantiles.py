@@ -7,14 +7,15 @@ quantile holds all values below which there may be that part of the records.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from app.estimation.intervals import Estimates
 from app.estimation.tables.quantiles import Distribution, Ranges, distributions, ranges_of
-from app.estimation.tables.residuals import own_values
+from app.estimation.tables.residuals import Unbiased, own_values
 from app.estimation.tails import normal_quantile
+from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.policies.kinds import ALIKE, Kind, moment_of
 from app.policies.table import Wanted
@@ -61,10 +62,10 @@ class Quantile(Kind[StatisticOfNumbers]):
 
     def _decide_ranges(self, share: float, slack: float) -> Wanted | None:
         """Counts of ranges where quantiles may lie, each of about as many records as noise hides."""
-        noise = self.policy.noise(share)
+        noise, one = self._noise(share)
         if noise is None:
             return None
-        deviation = math.sqrt(noise.variance)
+        deviation = math.sqrt(noise.variance) / one
         known, base, count = self._distributions(), self._base(), np.maximum(self.best_count(), 1.0)
         within, ends, worst = np.cumsum(base), [np.array([], np.int64)], math.inf
         if known is None:
@@ -89,6 +90,13 @@ class Quantile(Kind[StatisticOfNumbers]):
         if worst * slack <= _ENOUGH * deviation:
             return None
         marginal = self._marginal(self._cut(np.concatenate(ends)))
+        return self._wanted(marginal, noise)
+
+    def _noise(self, share: float) -> tuple[Noise | None, float]:
+        """The noise of each range that a share pays for, and what a record is among what is counted."""
+        return self.policy.noise(share), 1.0
+
+    def _wanted(self, marginal: Marginal, noise: Noise) -> Wanted:
         return Wanted.of(marginal, noise)
 
     def _cut(self, ends: IntArray) -> Partition:
@@ -132,7 +140,7 @@ class Quantile(Kind[StatisticOfNumbers]):
     def _distributions(self) -> Iterator[Distribution] | None:
         """The measured distribution of each group over the numbers; None where nothing was measured."""
         measured = []
-        for measurement in self.counts.measurements:
+        for measurement in self._measurements:
             other = measurement.marginal
             if self.asked.axis in other.attributes and set(self.asked.question.attributes) <= set(other.attributes):
                 found = self._ranges(other.partition(other.attributes.index(self.asked.axis)), measurement)
@@ -141,8 +149,22 @@ class Quantile(Kind[StatisticOfNumbers]):
         if not measured:
             return None
         everything = not self.asked.question.attributes and self.counts.sizes[self.asked.axis] == self.asked.places
-        total = self.counts.public_total if everything else None
+        total = self._total if everything else None
         return distributions(measured, self.asked.places, total, self._base())
+
+    @property
+    def _measurements(self) -> Sequence[Counts]:
+        """What was measured that ranges may be told by."""
+        return self.counts.measurements
+
+    @property
+    def _total(self) -> float | None:
+        """All that is counted, where it is public."""
+        return self.counts.public_total
+
+    def _told(self, marginal: Marginal, measurement: Counts) -> tuple[Unbiased | None, float]:
+        """What a measurement tells of the cells of a marginal, and what divides the noise that this is a sum of."""
+        return own_values(Cells(marginal), measurement), measurement.multiplier
 
     def _ranges(self, fine: Partition, measurement: Counts) -> Ranges | None:
         """The counts of the groups that a measurement tells, in the ranges that it divides the numbers into; None if
@@ -160,11 +182,11 @@ class Quantile(Kind[StatisticOfNumbers]):
         marginal = self._marginal(partition)
         if self.asked.axis not in marginal.attributes:
             return None
-        found = own_values(Cells(marginal), measurement)
+        found, multiplier = self._told(marginal, measurement)
         if found is None or not found.estimable.all():
             return None
         values, variances = _rows(self.asked, partition, marginal, found.values, found.variances)
-        return Ranges(ends, values, variances, measurement.noise, measurement.multiplier)
+        return Ranges(ends, values, variances, measurement.noise, multiplier)
 
     def _shown(self, confidence: float, least: float, given: FloatArray | None) -> Estimates:
         """``least`` is how many standard deviations intervals reach at least."""

@@ -39,10 +39,13 @@ _COUNT, _PER, OF, _OF_COUNT = range(4)
 _MOST_SINGLE, _MOST_PRODUCTS = 1 << 18, 1 << 26
 
 
+def times_of(weights: Numbers) -> Times:
+    """Weights of records, in steps of their grid."""
+    return Times(weights.axis, round(weights.low / weights.step), weights.places)
+
+
 def _moment(numbers: Numbers) -> Moment:
-    by = numbers.times
-    times = None if by is None else Times(by.axis, round(by.low / by.step), by.places)
-    return Moment(numbers.axis, numbers.places, 1, times)
+    return Moment(numbers.axis, numbers.places, 1, None if numbers.times is None else times_of(numbers.times))
 
 
 class Ratio(Derived[CompiledRatio]):

@@ -16,7 +16,7 @@ from app.policies.quantiles import Quantile
 from app.policies.ratios import Ratio
 from app.policies.shares import Share
 from app.policies.table import Policy, Wanted
-from app.policies.weighted import WeightedMean, WeightedShare
+from app.policies.weighted import WeightedMean, WeightedQuantile, WeightedShare
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.tensor import FloatArray
 
@@ -31,6 +31,7 @@ _KINDS: dict[str, type[Kind[Any]]] = {
     "ratio": Ratio,
     "weighted share": WeightedShare,
     "weighted mean": WeightedMean,
+    "weighted quantile": WeightedQuantile,
 }
 
 

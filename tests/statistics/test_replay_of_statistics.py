@@ -162,7 +162,7 @@ def largest(moment: Document | None) -> int:
     steps = range(-middle, moment["places"] - middle)
     half = max(map(abs, steps))
     times = moment["times"]["least"] + moment["times"]["places"] - 1 if "times" in moment else 1
-    return times * (half if moment["power"] == 1 else max(abs(u * u - half * half // 2) for u in steps))
+    return times * {0: 1, 1: half, 2: max(abs(u * u - half * half // 2) for u in steps)}[moment["power"]]
 
 
 @pytest.mark.parametrize("question", [MEAN, MEDIAN, {"type": "variance", "of": "age"}])

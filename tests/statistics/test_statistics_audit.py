@@ -95,7 +95,8 @@ def weight(moment: dict[str, int] | None, place: np.ndarray) -> np.ndarray:
     u = place - (moment["places"] - 1) // 2
     half = moment["places"] // 2
     assert half**2 < 2**30  # so that squares are not divided
-    return np.where(place == moment["places"], 0, u if moment["power"] == 1 else u * u - half**2 // 2)
+    weights = {0: np.ones_like(u), 1: u, 2: u * u - half**2 // 2}[moment["power"]]
+    return np.where(place == moment["places"], 0, weights)
 
 
 def exact(part: dict[str, Any]) -> np.ndarray:

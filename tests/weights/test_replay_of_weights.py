@@ -33,6 +33,7 @@ WEIGHED = SPEC | {
 }
 PERSONS = WEIGHED | {"unit": {"column": "who", "max_records": 3}}
 MEAN = {"type": "mean", "of": "income", "group_by": ["region"], "weighted": True}
+MEDIAN = {"type": "quantile", "of": "income", "q": 0.5, "where": {"sex": 1}, "weighted": True}
 SHARE = {"type": "share", "of": {"sex": 1}, "group_by": ["region"], "weighted": True}
 #: Nobody has the last job.
 NOBODY = {"type": "mean", "of": "income", "where": {"job": 5, "region": 8}, "weighted": True}
@@ -44,6 +45,8 @@ QUESTIONS: list[Document] = [
     SHARE,
     {"type": "share", "of": {"any": [{"sex": 1}, {"age": {"ge": 60}}]}, "where": {"region": [1, 2]}, "weighted": True},
     NOBODY,
+    MEDIAN,
+    {"type": "quantile", "of": "income", "q": 0.5, "where": {"sex": 1}},
     {"type": "marginal", "attributes": ["region"], "weighted": True},
     {"type": "sum", "of": "age", "where": {"sex": 1}},
     MEAN,
@@ -86,7 +89,7 @@ def test_persons_are_paid_for_with_all_of_their_records() -> None:
     assert products >= 1
 
 
-@pytest.mark.parametrize("question", [MEAN, SHARE])
+@pytest.mark.parametrize("question", [MEAN, SHARE, MEDIAN])
 def test_pure_sessions_replay(question: Document) -> None:
     """All of an untouched budget for one question, with Laplace noise."""
     player = played([question], spec=WEIGHED, epsilon=1.0, max_queries=1, left=Amounts(Decimal("0.4"), Decimal(1)))
@@ -106,6 +109,7 @@ def test_the_whole_table_tells_weights() -> None:
     questions: list[Document] = [
         {"type": "share", "of": {"sex": 1}, "weighted": True},
         {"type": "mean", "of": "pay", "where": {"sex": 1}, "weighted": True},
+        {"type": "quantile", "of": "pay", "q": [0.5, 0.75], "where": {"sex": 1}, "weighted": True},
         {"type": "predicate", "where": {"sex": 1}, "weighted": True},
     ]
     answers = [player.ask(question) for question in questions]
@@ -144,6 +148,14 @@ def other_weight(documents: list[Document]) -> None:
     of(documents, SHARE)[0]["query"]["weight"] = 3
 
 
+def median_without_weight(documents: list[Document]) -> None:
+    of(documents, MEDIAN)[0]["query"].pop("weight")
+
+
+def median_moved(documents: list[Document]) -> None:
+    of(documents, MEDIAN)[0]["value"] += 4_000.0
+
+
 def form_without_weight(documents: list[Document]) -> None:
     del of(documents, MEAN)[0]["query"]["weight"]
 
@@ -176,6 +188,8 @@ def no_measurement(documents: list[Document]) -> None:
         (price, "cost is not that of its noise"),
         (without_weights, "does not compile to the recorded query"),
         (other_weight, "not the canonical form"),
+        (median_without_weight, "does not compile to the recorded query"),
+        (median_moved, "does not follow"),
         (form_without_weight, "does not compile to the recorded query"),
         (lighter, "not the one that was due"),
         (product_dropped, "not the one that was due"),

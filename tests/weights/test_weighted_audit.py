@@ -41,6 +41,7 @@ QUESTIONS: list[dict[str, Any]] = [
 ] + [
     {"type": "marginal", "attributes": ["region", "sex"], "weighted": True},
     {"type": "mean", "of": "income", "group_by": ["region", "sex"], "weighted": True},
+    {"type": "quantile", "of": "income", "q": [0.25, 0.5], "group_by": ["region"], "weighted": True},
 ]
 
 

@@ -156,6 +156,40 @@ def test_means(exact: Service, tmp_path: Path) -> None:
     replays(analyst, id, tmp_path / "t.ndjson")
 
 
+def weighted_quantile(kept: np.ndarray, level: float) -> int:
+    """The least value that records of this part of the weights, or more, do not pass; in exact arithmetic."""
+    own = sorted((int(h), weight) for weight, h, is_kept in zip(W, HOURS, kept, strict=True) if is_kept and h > 0)
+    goal, below = Fraction(level) * sum(weight for _, weight in own), Fraction(0)
+    for hours, weight in own:
+        below += weight
+        if below >= goal:
+            return hours
+    raise AssertionError("there are none")
+
+
+def test_quantiles(exact: Service, tmp_path: Path) -> None:
+    """Without noise within a range of the true ones, which intervals hold. Catches the quantile of records that count
+    once, which is hours lower."""
+    analyst, name = exact.principal("analyst"), registered(exact)
+    id = opened(analyst, name)["id"]
+    words = {"type": "quantile", "of": "hours", "q": [0.25, 0.5, 0.75], "weighted": True}
+    answer = ask(analyst, id, words)
+    assert answer["axes"] == [{"attribute": "q", "labels": [0.25, 0.5, 0.75]}]
+    true = [weighted_quantile(EVERYBODY, level) for level in (0.25, 0.5, 0.75)]
+    assert np.abs(np.array(answer["values"]) - true).max() <= 1
+    assert all(low <= value <= high for value, (low, high) in zip(true, answer["intervals"], strict=True))
+    assert "values of w beyond 0.5 and 40 count as these" in answer["note"]
+    plain = ask(analyst, id, {k: v for k, v in words.items() if k != "weighted"})
+    assert plain["values"][1] < answer["values"][1] - 2
+    for where, kept in SOME[1:]:
+        answer = ask(analyst, id, {"type": "quantile", "of": "hours", "q": 0.5, "where": where, "weighted": True})
+        assert abs(answer["value"] - weighted_quantile(kept, 0.5)) <= 2
+        assert answer["interval"][0] <= weighted_quantile(kept, 0.5) <= answer["interval"][1]
+    refusal = refused(analyst.post(f"/v1/sessions/{id}/queries", json=words | {"within": 2}), "plan-infeasible")
+    assert "quantile" in refusal["detail"]
+    replays(analyst, id, tmp_path / "t.ndjson")
+
+
 def test_through_the_client(exact: Service) -> None:
     """As any question is asked there. Catches a client that refuses the word."""
     analyst, name = exact.principal("analyst"), registered(exact)
@@ -218,6 +252,7 @@ UNWEIGHTED: JSON = {k: v for k, v in WEIGHT.items() if k != "role"}
         {"type": "marginal", "attributes": ["sex"]},
         {"type": "share", "of": {"sex": "f"}},
         {"type": "mean", "of": "hours"},
+        {"type": "quantile", "of": "hours", "q": 0.5},
     ],
 )
 def test_where_there_is_no_weight(exact: Service, words: JSON) -> None:
@@ -243,6 +278,7 @@ def test_what_cannot_be_weighted(exact: Service, kind: str) -> None:
     ("words", "says"),
     [
         ({"type": "mean", "of": "w"}, "records are weighted by"),
+        ({"type": "quantile", "of": "w", "q": 0.5}, "records are weighted by"),
         ({"type": "mean", "of": "sex"}, "numbers on a grid"),
         ({"type": "share", "of": {}}, "all or none"),
         ({"type": "share", "of": {"sex": "f"}, "where": {"sex": "f"}}, "all or none"),

@@ -21,7 +21,7 @@ from app.policies.statistics import Statistics
 from app.policies.table import Funds, OutOfReach, Policy, Wanted
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal, Partition
-from app.spaces.queries.ratio import CompiledRatio
+from app.spaces.queries.statistic import CompiledStatistic
 from tests.evidence.tables import least_variance, matrix, measured
 from tests.kit.strategies import BUDGET, Words, universe
 from tests.ratios.test_ratios_policy import fieller
@@ -47,6 +47,7 @@ UNIVERSE = universe(
     }
 )
 WEIGHTS, PRODUCTS = Moment(WEIGHT, 4, 1), Moment(PAY, 4, 1, Times(WEIGHT, 1, 4))
+WEIGHED = Moment(PAY, 4, 0, Times(WEIGHT, 1, 4))
 WHERE: list[Words] = [
     {},
     {"sex": "f"},
@@ -88,9 +89,9 @@ def kept(*where: Words) -> np.ndarray:
     return np.array([all(satisfies(cell, one) for one in where) for cell in CELLS])
 
 
-def asked(words: Words) -> CompiledRatio:
+def asked(words: Words) -> CompiledStatistic:
     query = UNIVERSE.compiled(words | {"weighted": True})
-    assert isinstance(query, CompiledRatio)
+    assert isinstance(query, CompiledStatistic)
     return query
 
 
@@ -129,15 +130,15 @@ class World:
         funds = Funds(ORDER, RENYI, 1.0, **({"pure": False, "questions": 20} | more))
         self.policy = Policy(self.residuals, funds)
         self.moments: dict[Moment, Residuals] = {}
-        self.told: dict[Moment | None, list[Counts]] = {None: [], WEIGHTS: [], PRODUCTS: []}
-        self.apart: dict[Moment | None, list[Counts]] = {None: [], WEIGHTS: [], PRODUCTS: []}
+        self.told: dict[Moment | None, list[Counts]] = {None: [], WEIGHTS: [], PRODUCTS: [], WEIGHED: []}
+        self.apart: dict[Moment | None, list[Counts]] = {None: [], WEIGHTS: [], PRODUCTS: [], WEIGHED: []}
 
     @property
     def statistics(self) -> Statistics:
         return Statistics(self.policy, self.moments)
 
     def add(self, moment: Moment | None, marginal: Marginal, sigma: float, by: int = 1) -> None:
-        added = {None: np.ones(len(CELLS)), WEIGHTS: U, PRODUCTS: V}[moment]
+        added = {None: np.ones(len(CELLS)), WEIGHTS: U, PRODUCTS: V, WEIGHED: W * PAID}[moment]
         exact = _matrix(SIZES, marginal) @ (self.counts * added)
         values = exact + (self.rng.normal(0, sigma / by, exact.shape) if sigma > 1e-6 else 0.0)
         units = measured(marginal, sigma, values * by)
@@ -371,6 +372,67 @@ def test_intervals_hold(words: Words) -> None:
         lows, highs = query.ordered(shown.lows), query.ordered(shown.highs)
         found += ((lows <= true) & (true <= highs)).tolist()
     assert abs(np.mean(found) - 0.8) < 3.1 * (0.16 / len(found)) ** 0.5
+
+
+# Quantiles.
+
+
+def true_quantile(counts: np.ndarray, where: Words, level: float) -> float | None:
+    """The least pay at which the weights up to it are the part of all, or more."""
+    below = [int((counts * W)[kept(where) & (np.array([cell[PAY] for cell in CELLS]) == k)].sum()) for k in range(4)]
+    sums = np.cumsum(below)
+    return None if not sums[-1] else 2.0 * int(np.searchsorted(sums, Fraction(level) * int(sums[-1])))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(WHERE),
+    st.sampled_from(GROUPS),
+    st.sampled_from([0.2, 0.5, 0.85]),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_quantiles_without_noise(where: Words, groups: list[str], level: float, singly: bool, seed: int) -> None:
+    """From sums of weights over single numbers, and from counts of records of each weight: the true ones. Catches
+    records that count once, and a weight that is counted from the middle."""
+    assume(where.keys().isdisjoint(groups))
+    world, singles = World(seed), Marginal.of(SIZES, dict.fromkeys(range(4)))
+    world.add(None if singly else WEIGHED, singles, 1e-7)
+    words = {"type": "quantile", "of": "pay", "q": level, "where": where, "group_by": groups}
+    query = asked(words)
+    shown = world.statistics.shown(query, 0.95, False)
+    assert shown.unbiased.all()
+    for group, value in zip(groups_of(words), query.ordered(shown.values), strict=True):
+        true = true_quantile(world.counts, where | group, level)
+        assert np.isnan(value) if true is None else value == true
+
+
+@pytest.mark.parametrize("bought", [True, False])
+def test_intervals_of_quantiles_hold(bought: bool) -> None:
+    """Of what a session buys, or of noisy counts of each weight, at least as often as they say. Catches noise that is
+    taken for that of records which count once."""
+    first, held = World(1), []
+    words = {"type": "quantile", "of": "pay", "q": 0.5, "where": {}, "group_by": ["city", "sex"]}
+    query = asked(words)
+    true = [true_quantile(first.counts, group, 0.5) for group in groups_of(words)]
+    buy = first.statistics.decide(query, RENYI / 100, None, 0.8)
+    assert buy is not None
+    assert [part.moment for part in buy.strategy.parts] == [WEIGHED]
+    assert buy.strategy.sensitivity[0].absolute == 4
+    for draw in range(150):
+        world = World(1)
+        world.rng = np.random.default_rng(draw)
+        if bought:
+            world.learn(buy)
+        else:
+            world.add(None, Marginal.of(SIZES, dict.fromkeys(range(4))), 60.0)
+        shown = world.statistics.shown(query, 0.8, False)
+        found = zip(query.ordered(shown.lows), query.ordered(shown.highs), true, strict=True)
+        held += [low <= value <= high for low, high, value in found if not np.isnan(low)]
+        if draw == 0:
+            assert (shown.highs > shown.lows).any()
+    assert len(held) > 200
+    assert np.mean(held) > 0.8 - 3.1 * (0.16 / len(held)) ** 0.5
 
 
 def test_wider_where_questions_are_chosen() -> None:

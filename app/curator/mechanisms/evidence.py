@@ -138,7 +138,7 @@ class StatisticAnswerer(Answerer):
     ) -> tuple[Prediction | None, Wanted | None]:
         """Decide on a purchase; nothing is expected of it."""
         kind = self._query.kind
-        if target.within is not None and kind == "quantile":
+        if target.within is not None and kind.endswith("quantile"):
             raise PlanInfeasible(
                 "within: how wide the interval of a quantile is depends on how many records are near it, which nobody "
                 "knows before: leave it out, and see the interval of the answer"

@@ -51,7 +51,7 @@ class Ranges:
     values: FloatArray
     variances: FloatArray
     noise: Noise
-    multiplier: int = 1
+    multiplier: float = 1
 
     def summed(self, group: int) -> Summed:
         """The noise of a group's ranges: of each so many as make up its variance."""
@@ -83,7 +83,7 @@ class Summed:
     """
 
     noise: Noise
-    multiplier: int
+    multiplier: float
     counts: FloatArray
 
     def term(self, weights: FloatArray) -> Term:

@@ -86,12 +86,13 @@ class Moment:
     With u the number of grid steps from the middle of the declared range and h the largest of these, the first moment
     weighs u, and the second one u^2 less half of h^2, divided by a power of two where that would take more than 26
     bits, and rounded. So the largest weight is h and about half of h^2. Records without a value weigh nothing. A record
-    may weigh as many times as much as its number of another attribute says.
+    may weigh as many times as much as its number of another attribute says; the moment of power 0, which weighs one,
+    is there to be multiplied so.
 
     Attributes:
         axis: of the attribute.
         places: how many numbers there are; behind them an axis may have a place for records without a value.
-        power: 1 or 2.
+        power: 0, 1 or 2.
         times: the numbers of another attribute by which each record's weight is multiplied.
 
     Raises:
@@ -100,11 +101,12 @@ class Moment:
 
     axis: int
     places: int
-    power: Literal[1, 2]
+    power: Literal[0, 1, 2]
     times: Times | None = None
 
     def __post_init__(self) -> None:
-        if self.power not in (1, 2) or not 2 <= self.places <= _MOST_PLACES or self.axis < 0:
+        powers = (1, 2) if self.times is None else (0, 1, 2)
+        if self.power not in powers or not 2 <= self.places <= _MOST_PLACES or self.axis < 0:
             raise ValueError("a moment is the first or the second of an attribute of two numbers or more")
         if self.times is not None and self.times.axis == self.axis:
             raise ValueError("a moment is weighed by the numbers of another attribute")
@@ -133,7 +135,7 @@ class Moment:
     def weights(self) -> IntArray:
         """The weight of each number, in units of 2^shift."""
         steps = np.arange(self.places, dtype=np.int64) - self.middle
-        weights = steps if self.power == 1 else steps * steps - self.offset
+        weights = steps**self.power - self.offset
         if self.shift:
             weights = (weights + (1 << (self.shift - 1))) >> self.shift
         weights.setflags(write=False)

@@ -94,10 +94,10 @@ class Numbers:
     times: Numbers | None = None
 
     @classmethod
-    def of(cls, space: TableSpace, axis: int, times: Numbers | None = None) -> Numbers:
+    def of(cls, space: TableSpace, axis: int) -> Numbers:
         """Those of an attribute of a table."""
         attribute = space.attributes[axis]
-        return cls(axis, float(attribute.bounds[0]), float(attribute.step), attribute.places, times)
+        return cls(axis, float(attribute.bounds[0]), float(attribute.step), attribute.places)
 
     @property
     def unit(self) -> float:

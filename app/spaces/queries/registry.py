@@ -23,8 +23,8 @@ from app.spaces.queries.hierarchy import HierarchyQuery
 from app.spaces.queries.predicate import ProductQuery
 from app.spaces.queries.ratio import RatioQuery
 from app.spaces.queries.request import Request
-from app.spaces.queries.statistic import QuantileQuery, SumQuery, VarianceQuery
-from app.spaces.queries.weighted import MarginalQuery, MeanQuery, PredicateQuery, ShareQuery
+from app.spaces.queries.statistic import SumQuery, VarianceQuery
+from app.spaces.queries.weighted import MarginalQuery, MeanQuery, PredicateQuery, QuantileQuery, ShareQuery
 from app.spaces.query import Blobs, Query
 from app.spaces.space import Space
 

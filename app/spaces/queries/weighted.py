@@ -8,7 +8,7 @@ a weighted mean are ratios of two sums, the lower one of weights (:mod:`app.poli
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,39 @@ class MeanQuery(statistic.MeanQuery, Weighable):
         return _mean(space, found) if found is not None and _is_weighted(form) else found
 
 
+class QuantileQuery(statistic.QuantileQuery, Weighable):
+    """Quantiles of an attribute: the least values that a part ``q`` of the records, or more, do not pass, or with
+    ``weighted`` a part of the sum of their weights."""
+
+    def compiled(self, space: Space) -> Query:
+        found = super().compiled(space)
+        return _quantile(space, found) if self.weighted else found
+
+    @classmethod
+    def read(cls, space: Space, form: Mapping[str, Any]) -> Query | None:
+        found = super().read(space, form)
+        return _quantile(space, found) if found is not None and _is_weighted(form) else found
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledWeightedQuantile(StatisticOfNumbers):
+    """Quantiles of an attribute over weighted records.
+
+    Attributes:
+        weight: the attribute that weighs them.
+    """
+
+    weight: Numbers = field(kw_only=True)
+
+    @property
+    def weighed(self) -> tuple[int, ...]:
+        return self.axis, self.weight.axis
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        return super().canonical | {"type": "quantile", "weight": self.weight.axis}
+
+
 @dataclass(frozen=True, eq=False)
 class CompiledWeightedShare(CompiledRatio):
     """The sum of the weights of records that satisfy conditions over that of all.
@@ -171,7 +204,21 @@ def _share(space: Space, found: Query) -> CompiledWeightedShare:
 
 
 def _mean(space: Space, found: Query) -> CompiledWeightedMean:
-    """The weighted form of a mean.
+    """The weighted form of a mean."""
+    found, weights = _of_numbers(space, found)
+    of = Numbers(found.axis, found.low, found.step, found.places, weights)
+    return CompiledWeightedMean(found.base, of, weights, found.universe, found.answer_bits)
+
+
+def _quantile(space: Space, found: Query) -> CompiledWeightedQuantile:
+    """The weighted form of quantiles."""
+    found, weights = _of_numbers(space, found)
+    said = {each.name: getattr(found, each.name) for each in fields(found)}
+    return CompiledWeightedQuantile(**said | {"kind": "weighted quantile"}, weight=weights)
+
+
+def _of_numbers(space: Space, found: Query) -> tuple[StatisticOfNumbers, Numbers]:
+    """A statistic of an attribute, and the weights of records.
 
     Raises:
         InvalidQuery: when it is of the weights themselves.
@@ -181,8 +228,7 @@ def _mean(space: Space, found: Query) -> CompiledWeightedMean:
     weights = Numbers.of(space, weight_of(space))
     if found.axis == weights.axis:
         raise InvalidQuery("of: is the attribute that records are weighted by: name another, or leave weighted out")
-    of = Numbers.of(space, found.axis, weights)
-    return CompiledWeightedMean(found.base, of, weights, space.shape, found.answer_bits)
+    return found, weights
 
 
 def _is_weighted(form: Mapping[str, Any]) -> bool:
