@@ -139,6 +139,7 @@ def parse_workload(text: str) -> dict[str, Any]:
 
 #: Comparisons of conditions, and the words that queries have for them.
 _COMPARISONS = {">=": "ge", "<=": "le", ">": "gt", "<": "lt"}
+_AT = re.compile(r"\s*([^<>=]*[^<>=\s])\s+at\s+(lower|upper)\s*")
 _CONDITION = re.compile(r"\s*([^<>=]*[^<>=\s])\s*(>=|<=|>|<|=)\s*([^<>=\s].*?)\s*", re.DOTALL)
 
 
@@ -155,16 +156,19 @@ def parse_conditions(texts: list[str]) -> dict[str, Any]:
     """Conditions by attribute, all of which must hold.
 
     Args:
-        texts: each such as ``sex=female``, ``age>=30``, ``workclass=1,4`` or ``income=null`` (no value; the word itself
-            is ``"null"``), or a JSON object of conditions.
+        texts: each such as ``sex=female``, ``age>=30``, ``workclass=1,4``, ``income at upper`` or ``income=null`` (no
+            value; the word itself is ``"null"``), or a JSON object of conditions.
 
     Raises:
         Refusal: when one is none of these, or two are of one attribute and not comparisons from either side.
     """
     found: dict[str, Any] = {}
     for text in texts:
+        at = _AT.fullmatch(text)
         if text.lstrip().startswith("{"):
             given = parse_object(text, "--where")
+        elif at is not None:
+            given = {at[1]: {"at": at[2]}}
         else:
             parts = _CONDITION.fullmatch(text)
             if parts is None:

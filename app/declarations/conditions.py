@@ -6,7 +6,7 @@ Whether they fit the attributes of a table is the compiler's question (:mod:`app
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr
 from pydantic import field_validator as _field_validator
@@ -16,7 +16,7 @@ Value = StrictInt | StrictStr | Annotated[float, Field(strict=True)]
 
 
 class Condition(BaseModel):
-    """A set of values of one attribute: one of ``between``, ``in`` and ``equals``, or comparisons.
+    """A set of values of one attribute: one of ``between``, ``in``, ``equals`` and ``at``, or comparisons.
 
     Of comparisons there is one from below (``ge`` or ``gt``), one from above (``lt`` or ``le``), or one of each.
     """
@@ -33,11 +33,18 @@ class Condition(BaseModel):
     lt: Value | None = Field(default=None, description="below; numeric: a bin edge")
     le: Value | None = Field(default=None, description="at most; as gt, or the last bin edge")
 
+    at: Literal["lower", "upper"] | None = Field(
+        default=None,
+        description="numbers and dates: the value, or the bin, at that bound, where values beyond it count that are "
+        "clamped",
+    )
+
     @_model_validator(mode="after")
     def _one(self) -> Self:
         compared = not (self.ge is None and self.gt is None and self.lt is None and self.le is None)
-        if (self.between is not None) + (self.in_ is not None) + ("equals" in self.model_fields_set) + compared != 1:
-            raise ValueError("give exactly one of between, in, equals, or comparisons")
+        named = [self.between is not None, self.in_ is not None, self.at is not None, "equals" in self.model_fields_set]
+        if sum(named) + compared != 1:
+            raise ValueError("give exactly one of between, in, equals, at, or comparisons")
         if (self.ge is not None and self.gt is not None) or (self.lt is not None and self.le is not None):
             raise ValueError("give at most one of ge and gt, and one of lt and le")
         return self

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -55,6 +55,8 @@ class Values(ABC):
             first, stop = self._span(condition.equals)
         elif condition.in_ is not None:
             return self._listed(condition.in_)
+        elif condition.at is not None:
+            return self._at(condition.at)
         else:
             first, stop = self._range(condition)
             if first >= stop:
@@ -123,6 +125,12 @@ class Values(ABC):
 
     def _labels(self, cells: Sequence[IntArray]) -> list[Label]:
         return [self._called(members) for members in cells]
+
+    def _at(self, bound: Literal["lower", "upper"]) -> Members:
+        """The place at a bound: of the value that is it, or of the bin that it ends."""
+        if self.attribute.kind not in ("bins", "numbers", "dates"):
+            raise self._refusal("at: only numbers and dates have a lower and an upper bound: name values, or codes")
+        return slice(0, 1) if bound == "lower" else slice(self.places - 1, self.places)
 
     def _missing(self) -> int:
         if not self.attribute.missing:

@@ -534,11 +534,12 @@ def test_answers_tell_what_their_interval_does_not_speak_of(service: Service) ->
     clamped = "values of debt beyond -2,500 and 2,000,000 count as these"
     capped = "of each person at most 3 records count"
     rest = ": the interval does not speak of what that cuts off"
+    at = '; how much lies at a bound tells {"type":"share","of":{"debt":{"at":"upper"}}}, or "lower"'
     capping = {"unit": {"column": "who", "max_records": 3}}
     for data, unit, debt, age in (
-        (within, {}, clamped + rest, None),
-        (beyond, {}, clamped + rest, None),
-        (beyond, capping, f"{clamped}, and {capped}{rest}", capped + rest),
+        (within, {}, clamped + rest + at, None),
+        (beyond, {}, clamped + rest + at, None),
+        (beyond, capping, f"{clamped}, and {capped}{rest}{at}", capped + rest),
     ):
         name = unique("debts")
         reply = register(service.admin, {**spec, "name": name, **unit}, data, "debts.csv")

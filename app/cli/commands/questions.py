@@ -50,7 +50,8 @@ def ask(
     where: Annotated[
         list[str] | None,
         typer.Option(
-            help="A condition, such as sex=female, age>=30, workclass=1,4 or income=null (no value), or conditions as "
+            help="A condition, such as sex=female, age>=30, workclass=1,4, income at upper or income=null (no value), "
+            "or conditions as "
             'JSON, such as \'{"any": [{"sex": "female"}, {"not": {"age": {"ge": 30}}}]}\'. May be repeated: all must '
             "hold.",
             show_default=False,

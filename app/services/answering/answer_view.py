@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import orjson
 
 from app.curator.mechanisms.protocol import Answer
 from app.curator.session import Session
@@ -86,15 +87,20 @@ def _cut_off(spec: Spec, query: Query) -> str | None:
     """
     if not isinstance(query, CompiledStatistic) or not query.weighed or not isinstance(spec, TableSpec):
         return None
-    told = []
+    told, clamped = [], []
     for attribute in (spec.attributes[axis] for axis in query.weighed):
         if attribute.outside == "clamp":
+            clamped.append(attribute.name)
             told.append(
                 f"values of {attribute.name} beyond {attribute.lower:,.15g} and {attribute.upper:,.15g} count as these"
             )
     if spec.unit is not None:
         told.append(f"of each person at most {spec.unit.max_records:,} records count")
-    return f"{', and '.join(told)}: the interval does not speak of what that cuts off" if told else None
+    if not told:
+        return None
+    said = f"{', and '.join(told)}: the interval does not speak of what that cuts off"
+    questions = [orjson.dumps({"type": "share", "of": {name: {"at": "upper"}}}).decode() for name in clamped]
+    return f'{said}; how much lies at a bound tells {" and ".join(questions)}, or "lower"' if questions else said
 
 
 def _values(query: Query, values: list[float | None], accuracy: Estimates | None) -> dict[str, Any]:
