@@ -49,6 +49,7 @@ from app.client.queries import (
     sparse,
     statistic,
     unverified,
+    weighted,
     where,
 )
 from app.client.releases import Release, ReleaseState, Way, WorkloadPlan
@@ -98,5 +99,6 @@ __all__ = [
     "sparse",
     "statistic",
     "unverified",
+    "weighted",
     "where",
 ]

@@ -257,6 +257,11 @@ def elements(weights: Mapping[str, float]) -> Query:
     return {"type": "elements", "weights": {name: float(weight) for name, weight in weights.items()}}
 
 
+def weighted(query: Query) -> Query:
+    """The same query of weighted records: each counts as many times as the attribute with the role of a weight says."""
+    return {**query, "weighted": True}
+
+
 def unverified(query: QueryLike) -> Query:
     """The same query, to be answered by the hypothesis alone, free of charge and without an error bound."""
     spelled = query.as_json() if isinstance(query, Dense) else dict(query)

@@ -433,6 +433,9 @@ class TestAnalysis:
         assert "cached" in again.stdout
         in_words = curator(server, "ask", session, "--where", "sex=female", "--where", "age>=20", "--where", "age<50")
         assert "cached" in in_words.stdout, in_words.stderr
+        unweighted = curator(server, "ask", session, "--where", "sex=female", "--weighted")
+        assert unweighted.returncode == 1
+        assert "role of a weight" in unweighted.stderr
 
     def test_ask_for_a_table(self, server: Server, people: None) -> None:
         """As a table, as JSON and as CSV the same numbers, from one question. Of 10,000 records half are women, a tenth

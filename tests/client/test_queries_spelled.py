@@ -23,6 +23,7 @@ from app.client import (
     sparse,
     statistic,
     unverified,
+    weighted,
     where,
 )
 from app.client.queries import asks_table
@@ -127,6 +128,13 @@ def test_dense_body_is_a_float_array_without_pickles() -> None:
     loaded = np.load(io.BytesIO(dense([[True, False]]).body()), allow_pickle=False)
     assert loaded.dtype == np.float64
     np.testing.assert_array_equal(loaded, [[1.0, 0.0]])
+
+
+def test_a_query_is_not_changed_by_its_weights() -> None:
+    """Catches a question that is weighted from then on."""
+    query = marginal("a")
+    assert weighted(query) == {"type": "marginal", "attributes": ["a"], "weighted": True}
+    assert "weighted" not in query
 
 
 def test_a_query_is_not_changed_by_unverified() -> None:

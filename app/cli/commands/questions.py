@@ -86,6 +86,9 @@ def ask(
         str | None,
         typer.Option(help="Of --degrees: out or in of a directed graph, left or right.", show_default=False),
     ] = None,
+    weighted: Annotated[
+        bool, typer.Option("--weighted", help="Each record counts as many times as its weight says.")
+    ] = False,
     within: Annotated[
         float | None,
         typer.Option(help="Largest half-width of the answer's interval, in counts or the unit.", show_default=False),
@@ -110,6 +113,8 @@ def ask(
     if graph and (query is not None or statistic or group_by or where):
         raise Refusal("--blocks and --degrees are questions by themselves")
     asked = graph or _question(query, statistic, group_by, where or [], bins or [])
+    if weighted:
+        asked |= {"weighted": True}
     wanted: dict[str, Any] = {"within": within, "confidence": confidence, "adaptive": adaptive}
     with client("Asking") as curator:
         opened = curator.session(session)
