@@ -2,8 +2,8 @@
 
 A publication is a function of measurements and of a seed, all of which the release's transcript has. It is computed
 again here. On the machine that it came from, or one that rounds alike, the same numbers come out. Elsewhere a rounding
-may fall otherwise and move some records to neighbouring cells: then the tables must still add up to one another, and
-each count must lie as near to what is computed here as its interval is wide.
+may fall otherwise and move some records to neighbouring cells: then the tables must still add up to one another, count
+nothing that is declared not to occur, and each count must lie as near to what is computed here as its interval is wide.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from app.curator.opening import Header
 from app.releases.finishing import Outcome, finish
 from app.releases.table_results import Answers
 from app.spaces.questions import Cells
+from app.spaces.table import TableSpace
 from app.spaces.tensor import Array
+from app.spaces.zeros import NO_ZEROS
 
 _NUMBERS = ("value", "low", "high")
 
@@ -82,13 +84,15 @@ def check(lines: Sequence[bytes], manifest: Mapping[str, Any], tables: Mapping[i
     for number, content in sorted(tables.items()):
         if hashlib.sha256(content).hexdigest() != told[number]:
             problems.append(f"table {number} is not the one that the manifest names")
-    found, same = {}, True
+    found, same, space = {}, True, opening.dataset.space
+    zeros = space.zeros if isinstance(space, TableSpace) else NO_ZEROS
     for number, answers in enumerate(outcome.answers, start=1):
         columns = _columns(tables[number], answers)
         if columns is None:
             problems.append(f"table {number} has not the rows and columns of its question")
             continue
-        problems += (f"table {number}: {problem}" for problem in _off(columns, answers))
+        impossible = zeros.impossible(answers.question)
+        problems += (f"table {number}: {problem}" for problem in _off(columns, answers, impossible))
         same &= all(np.array_equal(columns[name], own) for name, own in _own(answers).items())
         found[number] = columns["value"]
     problems += _disagreeing(outcome, found)
@@ -113,13 +117,17 @@ def _columns(content: bytes, answers: Answers) -> Mapping[str, Array] | None:
     return found if len(rows) == answers.estimates.values.size else None
 
 
-def _off(columns: Mapping[str, Array], answers: Answers) -> Iterator[str]:
-    """What is wrong with a table by itself."""
+def _off(columns: Mapping[str, Array], answers: Answers, impossible: Array | None) -> Iterator[str]:
+    """What is wrong with a table by itself, of which some answers are 0 whatever the records."""
     values, lows, highs = (columns[name] for name in _NUMBERS)
     if values.min(initial=0) < 0:
         yield "a count is below zero"
     if ((values < lows) | (values > highs)).any():
         yield "a count lies outside its interval"
+    if impossible is not None:
+        counted = np.any([columns[name] != 0 for name in _NUMBERS], axis=0) & impossible.reshape(-1)
+        if counted.any():
+            yield f"row {int(np.flatnonzero(counted)[0]) + 1} counts what is declared not to occur"
     own = _own(answers)
     reach = np.maximum(1.0, own["high"] - own["low"])
     for name in _NUMBERS:
