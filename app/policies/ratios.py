@@ -110,12 +110,7 @@ class Ratio(Derived[CompiledRatio]):
         """The estimates from counts: the numbers of records, and moments where the single numbers of an attribute were
         counted and are few enough.
         """
-        asked = self.asked
-        singly = [one for one in (asked.per, asked.of) if self._told_singly(one)]
-        lengths = {axis: self.counts.sizes[axis] for one in singly for axis in one.axes}
-        cells = asked.question.cells * math.prod(lengths.values())
-        if cells > _MOST_SINGLE or cells * sum(lengths.values()) > _MOST_PRODUCTS:
-            singly = []
+        asked, singly = self.asked, self._singly
         marginal = asked.marginal((asked.per, asked.of), singly)
         per, of = asked.below(marginal), asked.above(marginal)
         found: dict[int, tuple[Groups, FloatArray]] = {_COUNT: (per, np.ones(()))}
@@ -127,9 +122,15 @@ class Ratio(Derived[CompiledRatio]):
         sums, weights = zip(*found.values(), strict=True)
         return [self._placed(one, list(found)) for one in self.counts.together(sums, weights)]
 
-    def _told_singly(self, numbers: Numbers) -> bool:
-        """Whether single numbers were counted."""
-        return all(self.counts.told_singly(axis) for axis in numbers.axes)
+    @lazy
+    def _singly(self) -> list[Numbers]:
+        """Those of which single ones were counted, where these are few enough."""
+        asked = self.asked
+        singly = [one for one in (asked.per, asked.of) if all(self.counts.told_singly(axis) for axis in one.axes)]
+        lengths = {axis: self.counts.sizes[axis] for one in singly for axis in one.axes}
+        cells = asked.question.cells * math.prod(lengths.values())
+        few = cells <= _MOST_SINGLE and cells * sum(lengths.values()) <= _MOST_PRODUCTS
+        return singly if few else []
 
     @staticmethod
     def _along(marginal: Marginal, numbers: Numbers) -> FloatArray:
@@ -178,7 +179,7 @@ class Ratio(Derived[CompiledRatio]):
                 own = Cells(self._summed[moment][place].marginal)
                 beyond[:, place] = self.deviations(self.measured[moment], own, confidence)
             # Where single numbers were counted sums of them are told by few noises, or by one that weighs most.
-            if self._told_singly(numbers):
+            if numbers in self._singly:
                 beyond[:, place] = np.maximum(beyond[:, place], self._single(cells, numbers, confidence))
         parts = np.square(self.slopes(known.values)) * np.nan_to_num(known.variances, posinf=0.0)
         whole = parts.sum(axis=1, keepdims=True)
