@@ -36,15 +36,19 @@ class Weighable(Request):
         default=False, description="each record counts as many times as the attribute with the role of a weight says"
     )
 
+    def looked_at(self, space: Space) -> int:
+        axis = _weight(space) if self.weighted else None
+        return super().looked_at(space) + (0 if axis is None else space.shape[axis])
 
-class PredicateQuery(predicate.PredicateQuery, Weighable):
+
+class PredicateQuery(Weighable, predicate.PredicateQuery):
     """How many records satisfy every condition, or with ``weighted`` the sum of their weights."""
 
     def compiled(self, space: Space) -> Query:
         return _sum(space, self.where).compiled(space) if self.weighted else super().compiled(space)
 
 
-class MarginalQuery(marginal.MarginalQuery, Weighable):
+class MarginalQuery(Weighable, marginal.MarginalQuery):
     """How many records have each combination of values of some attributes, among those that satisfy every condition, or
     with ``weighted`` the sums of their weights.
 
@@ -54,12 +58,12 @@ class MarginalQuery(marginal.MarginalQuery, Weighable):
     """
 
     def compiled(self, space: Space) -> Query:
-        if self.weighted:
-            return _sum(space, self.where, self.attributes, self.bins).compiled(space)
-        return super().compiled(space)
+        # Words that do not fit are told of as they are said.
+        plain = super().compiled(space)
+        return _sum(space, self.where, self.attributes, self.bins).compiled(space) if self.weighted else plain
 
 
-class ShareQuery(share.ShareQuery, Weighable):
+class ShareQuery(Weighable, share.ShareQuery):
     """The part of the records that satisfy every condition of ``where`` which satisfies every condition of ``of`` too,
     or with ``weighted`` of the sum of their weights.
 
@@ -77,7 +81,7 @@ class ShareQuery(share.ShareQuery, Weighable):
         return _share(space, found) if found is not None and _is_weighted(form) else found
 
 
-class MeanQuery(statistic.MeanQuery, Weighable):
+class MeanQuery(Weighable, statistic.MeanQuery):
     """The mean of an attribute, or with ``weighted`` the sum of its values times their records' weights over the sum of
     these."""
 
@@ -91,7 +95,7 @@ class MeanQuery(statistic.MeanQuery, Weighable):
         return _mean(space, found) if found is not None and _is_weighted(form) else found
 
 
-class QuantileQuery(statistic.QuantileQuery, Weighable):
+class QuantileQuery(Weighable, statistic.QuantileQuery):
     """Quantiles of an attribute: the least values that a part ``q`` of the records, or more, do not pass, or with
     ``weighted`` a part of the sum of their weights."""
 
@@ -178,13 +182,18 @@ def weight_of(space: TableSpace) -> int:
     Raises:
         InvalidQuery: when none is declared to.
     """
-    for axis, attribute in enumerate(space.attributes):
-        if attribute.role == "weight":
-            return axis
-    raise InvalidQuery(
-        "weighted: no attribute of the data set is declared with the role of a weight: leave weighted out, and ask for "
-        "sums and ratios of attributes"
-    )
+    axis = _weight(space)
+    if axis is None:
+        raise InvalidQuery(
+            "weighted: no attribute of the data set is declared with the role of a weight: leave weighted out, and ask "
+            "for sums and ratios of attributes"
+        )
+    return axis
+
+
+def _weight(space: Space) -> int | None:
+    attributes = space.attributes if isinstance(space, TableSpace) else ()
+    return next((axis for axis, attribute in enumerate(attributes) if attribute.role == "weight"), None)
 
 
 def _sum(space: Space, where: Where, group_by: Sequence[str] = (), bins: Mapping[str, Any] | None = None) -> SumQuery:
