@@ -192,6 +192,20 @@ def test_too_many_combinations_are_refused() -> None:
         space_of(parse_spec(spec))
 
 
+def test_too_much_to_look_at_is_refused() -> None:
+    """Each zero by itself is looked at on a million combinations at most, and so many zeros might be: would catch a
+    declaration that keeps a process busy for minutes, whenever it is read."""
+    spec = declared((2, 2), [{"any": [{"a": k}, {"b": k}]} for k in range(200)])
+    spec["attributes"] = [{"name": name, "size": 1000} for name in "ab"]
+    with pytest.raises(InvalidDataset, match=r"zeros\.16: at most 16,777,216 values"):
+        space_of(parse_spec(spec))
+    few = space_of(parse_spec({**spec, "zeros": spec["zeros"][:16]}))
+    again = space_of(parse_spec({**spec, "zeros": spec["zeros"][:16]}))
+    assert isinstance(few, TableSpace)
+    assert isinstance(again, TableSpace)
+    assert few.zeros is again.zeros
+
+
 def test_zeros_of_huge_tables_are_cheap() -> None:
     """Fifty attributes of a thousand values, and counties of states: would catch a look at the universe, and wrong
     cells of it."""
