@@ -127,13 +127,15 @@ def tallies(draw: st.DrawFn, shape: tuple[int, ...], kinds: Sequence[type[Tally]
     together = tuple(sorted(draw(st.sets(st.integers(0, len(shape) - 1), max_size=2))))
     chosen = np.array(draw(st.lists(st.booleans(), min_size=size, max_size=size))).reshape(shape)
     among = (together, chosen.any(axis=tuple(k for k in range(len(shape)) if k not in together))) if together else None
-    weight = None
-    if draw(st.booleans()):
-        axis = draw(st.integers(0, len(shape) - 1))
-        length = draw(st.integers(1, shape[axis]))
-        weight = axis, np.array(draw(st.lists(st.integers(-(1 << 40), 1 << 40), min_size=length, max_size=length)))
+    factors = []
+    weighed = draw(st.lists(st.sampled_from(range(len(shape))), unique=True, max_size=2))
+    for axis in weighed:
+        # Sums of products are 64-bit integers.
+        length, most = draw(st.integers(1, shape[axis])), 1 << 40 // len(weighed)
+        told_weights = draw(st.lists(st.integers(-most, most), min_size=length, max_size=length))
+        factors.append((axis, np.array(told_weights, np.int64)))
     told = tuple(shape[a] if c is None else c.cells for a, c in zip(attributes, cells, strict=True))
-    return CellCounts(attributes, cells, told, where, among, weight, again=draw(st.booleans()))
+    return CellCounts(attributes, cells, told, where, among, tuple(factors), again=draw(st.booleans()))
 
 
 @st.composite
