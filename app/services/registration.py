@@ -75,7 +75,9 @@ class Registration:
         try:
             upload = self._private.read_upload(spec, filename, path)
         except CuratorError as error:
-            return [*problems, error], [], None
+            # Of the declaration readers may find what was told already.
+            known = any(error.detail == problem.detail for problem in problems)
+            return problems if known else [*problems, error], [], None
         # What to warn of is computed from a declaration that holds, whatever its name.
         warnings = self._warnings(upload) if all(isinstance(problem, Conflict) for problem in problems) else []
         return problems, warnings, upload.report

@@ -12,6 +12,7 @@ import pytest
 
 from app.audit.publications import Checked, check
 from app.client import Curator
+from tests.datasets.test_check import check as checked_file
 from tests.kit.service import JSON, Service, ask, npy, refused, register, unique
 from tests.releases.test_publications import csv_of, publish
 from tests.statistics.test_statistics_over_http import opened, replays
@@ -169,3 +170,16 @@ def test_publications_keep_zeros(noisy: Service) -> None:
     for record in csv_of(analyst, made.json()["id"], "records").to_pylist():
         assert record["marital"] == "single" or record["age"] not in ("[0, 10)", "[10, 20)")
         assert record["district"] // 3 == record["state"]
+
+
+def test_checks_tell_what_is_wrong_with_zeros(exact: Service) -> None:
+    """Before a registration: a zero that does not fit, once, and records that contradict one. Catches a problem that is
+    told as the declaration's and again as the file's, and a check that lets a file pass that a registration refuses."""
+    spec = {**SPEC, "name": unique("census")}
+    found = checked_file(exact, CSV, {**spec, "zeros": [{"age": {"lt": 20}, "marital": "wed"}]})
+    assert len(found["problems"]) == 1
+    assert found["problems"][0]["detail"].startswith("zeros.0: marital: not one of the declared values")
+    found = checked_file(exact, HEAD + "15,married,0,1,0\n25,single,0,0,0\n", spec)
+    assert len(found["problems"]) == 1
+    assert 'row 1, attribute "zeros.0"' in found["problems"][0]["detail"]
+    assert checked_file(exact, CSV, spec)["problems"] == []
