@@ -32,6 +32,9 @@ _APART = 0.06
 #: and each by this much coarser than the one before beyond; how many there are at least and at most; and when what is
 #: known is enough, in deviations of the noise that could be bought.
 _RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2, 3, 32, 1.5
+#: How many ranges there are at most where nothing is known of where a quantile may be, and how many records each group
+#: is taken to have where nobody knows.
+_MOST_ANYWHERE, _ASSUMED = 96, 1_000.0
 #: The part of the records of a cell that are taken to lie evenly in the logarithm of their distance from zero.
 _CROWDED = 0.5
 #: How unevenly records are taken to lie within a range, four times squared.
@@ -67,16 +70,15 @@ class Quantile(Kind[StatisticOfNumbers]):
             return None
         deviation = math.sqrt(noise.variance) / one
         known, base, count = self._distributions(), self._base(), np.maximum(self.best_count(), 1.0)
-        within, ends, worst = np.cumsum(base), [np.array([], np.int64)], math.inf
+        within, ends, worst, most = np.cumsum(base), [np.array([], np.int64)], math.inf, _MOST_RANGES
         if known is None:
             # Nobody knows how groups differ: they are cut alike, around the quantiles of all.
             spread, noise_part = _APART, deviation / float(np.median(count))
             if not self.policy.fits.tells_apart(self.asked.axis, self.asked.places):
                 # Nor where those of all are: anywhere.
-                spread = 1.0
+                spread, most = 1.0, _MOST_ANYWHERE
             if not self.counts.begun:
-                # Nor how many records there are: in ranges that are all alike.
-                noise_part = 1 / _MOST_RANGES
+                noise_part = deviation / _ASSUMED
             ends += [_around(within, level, spread, noise_part) for level in self.asked.levels]
         else:
             worst = 0.0
@@ -89,7 +91,7 @@ class Quantile(Kind[StatisticOfNumbers]):
                     ends.append(_around(within, (start + stop) / 2, spread, deviation / records))
         if worst * slack <= _ENOUGH * deviation:
             return None
-        marginal = self._marginal(self._cut(np.concatenate(ends)))
+        marginal = self._marginal(self._cut(np.concatenate(ends), most))
         return self._wanted(marginal, noise)
 
     def _noise(self, share: float) -> tuple[Noise | None, float]:
@@ -99,10 +101,10 @@ class Quantile(Kind[StatisticOfNumbers]):
     def _wanted(self, marginal: Marginal, noise: Noise) -> Wanted:
         return Wanted.of(marginal, noise)
 
-    def _cut(self, ends: IntArray) -> Partition:
-        """The ranges between some places, no more than are measured at once."""
+    def _cut(self, ends: IntArray, most: int) -> Partition:
+        """The ranges between some places, no more than so many, nor than are measured at once."""
         inner = np.unique(ends[(ends > 0) & (ends < self.asked.places)])
-        most = max(_LEAST_RANGES, min(_MOST_RANGES, MOST_CELLS // max(1, self.asked.question.cells)))
+        most = max(_LEAST_RANGES, min(most, MOST_CELLS // max(1, self.asked.question.cells)))
         if len(inner) >= most:
             inner = inner[np.linspace(0, len(inner) - 1, most - 1).round().astype(np.int64)]
         if not len(inner):
