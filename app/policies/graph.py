@@ -52,6 +52,9 @@ _UNDECLARED = 100
 _UNKNOWN = 4
 #: What the square of predictions' errors over that of their standard errors is held above.
 _LEAST_KAPPA = 1.0
+#: A question that is less like those that were kept is not about a structure that others follow, too: its prediction is
+#: off by other multiples of what was foretold, and measuring it teaches nothing of others.
+ALIKE = 3.0
 #: Questions from whose edges the factor is found where edges alone were measured, and when it is found anew.
 _LOOKED = 300
 
@@ -156,7 +159,8 @@ class GraphPolicy:
         self._asked = self._measured = 0
         self._next_refit, self._next_look = _REFIT, 2 * _REFIT
         self._scores = Scores(_LEAST_KAPPA)
-        self._scales = Scales()
+        #: Of questions that are unlike all that were kept, and of the others.
+        self._unlike, self._scales = Scales(), Scales()
         #: What was measured last, and how it is shown.
         self._drawn: tuple[Hashable, float] = None, 0.0
         self._measures = _Measured()
@@ -249,9 +253,10 @@ class GraphPolicy:
         self._scores.learn((value - prediction.value) ** 2, variance, prediction.standard_error)
         self._drawn = None, 0.0
         if self.edges is None and name not in self._measures.places:
-            residual, foretold = value - prediction.value, prediction.standard_error**2
-            self._scales.learn(residual, foretold, variance)
-            self._drawn = name, prediction.value + self._scales.posterior(residual, foretold, variance)[0]
+            scales = self._scales_of(self.posterior.known(question))
+            residual, foretold = value - prediction.value, (prediction.standard_error / self._told(scales)) ** 2
+            scales.learn(residual, foretold, variance)
+            self._drawn = name, prediction.value + scales.posterior(residual, foretold, variance)[0]
         self.note(question)
         self._learn_all([question], [name], np.array([value]), variance)
         self._refit()
@@ -314,12 +319,23 @@ class GraphPolicy:
     # ------------------------------------------------------------------ within
 
     def _mixed(self, question: CutQuestion, known: Known) -> tuple[float, float]:
-        """The posterior's mean and deviation, with what the edges say of this question where they were measured."""
+        """The posterior's mean and deviation, with what the edges say of this question where they were measured; of a
+        question that is unlike all that were kept, the deviation by which predictions of such questions are off.
+        """
         if self.edges is None or question.square == 0:
-            return known.mean, known.deviation
+            return known.mean, known.deviation * self._told(self._scales_of(known))
         value, noise = self.edges.of(question)
         sensitivity, variance = self._scales.posterior(value - known.mean, known.deviation**2, noise)
         return known.mean + sensitivity, math.sqrt(variance)
+
+    def _scales_of(self, known: Known) -> Scales:
+        """How far predictions of such questions are off."""
+        likeness = self.posterior.likeness(known.rows)
+        return self._scales if likeness is None or likeness >= ALIKE else self._unlike
+
+    def _told(self, scales: Scales) -> float:
+        """What the foretold deviation of such a question is multiplied by."""
+        return scales.typical if scales is self._unlike else 1.0
 
     def _look(self, question: CutQuestion) -> None:
         """Where edges were measured, find by how much cells differ from what is expected, from all questions so far."""

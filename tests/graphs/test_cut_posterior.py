@@ -131,6 +131,57 @@ def test_covariances_are_those_of_cells(kind: CellKind, real: bool, seed: int, d
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_likeness_is_of_correlations(kind: CellKind) -> None:
+    """Against correlations cell by cell: their mean square, in multiples of what independent weights of the nodes have
+    on average. Would catch noise of degrees that counts as likeness, a question about all nodes that is divided by
+    nothing, and few questions that others are compared with.
+    """
+    rng, shape = np.random.default_rng(3), (7, 7)
+    known = expected(rng, kind, shape)
+    drawn = rng.permuted(np.tile(np.arange(7), (26, 1)), axis=1)
+    sides = [nodes(7, np.sort(each[: rng.integers(2, 6)])) for each in drawn]
+    questions = [cut(kind, *pair) for pair in zip(sides[::2], sides[1::2], strict=True)]
+    values, variances = np.array([known.value(each) for each in questions]), np.ones(13)
+    whole = cut(kind, nodes(7, np.arange(7)), nodes(7, np.arange(7)))
+    posterior = CutPosterior(known)
+    learn(posterior, [whole], np.array([known.value(whole)]), np.ones(1))
+    learn(posterior, questions[:9], values[:9], variances[:9])
+    assert posterior.likeness(posterior.rows(questions[12])) is None
+    learn(posterior, questions[9:12], values[9:12], variances[9:12])
+    parts = covariances(known, questions)[0]
+    correlations = parts[:12, 12] / np.sqrt(np.diag(parts)[:12] * parts[12, 12])
+    weights = [each.weights for each in (known.left, known.right)]
+    chance = np.prod([np.sum(each**2) / each.sum() ** 2 for each in weights]) * (2 if kind == "pairs" else 1)
+    found = posterior.likeness(posterior.rows(questions[12]))
+    assert found == pytest.approx(np.mean(correlations**2) / chance, rel=1e-6)
+    assert posterior.likeness(posterior.rows(whole)) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_sets_are_like_none(kind: CellKind) -> None:
+    """Among random sets another one is about as like them as chance makes it, and one that a kept one differs from in
+    few nodes is much more so. Would catch a scale that grows with the graph or with what was kept.
+    """
+    rng, n = np.random.default_rng(4), 80
+    known = expected(rng, kind, (n, n))
+    posterior, sets = CutPosterior(known), rng.random((60, 2, n)) < 0.5
+    for left, right in sets[:40]:
+        asked = cut(kind, *(nodes(n, np.flatnonzero(side)) for side in (left, right)))
+        posterior.learn(posterior.known(asked), known.value(asked), 1.0)
+
+    def likeness(left: np.ndarray, right: np.ndarray) -> float:
+        asked = cut(kind, *(nodes(n, np.flatnonzero(side)) for side in (left, right)))
+        found = posterior.likeness(posterior.rows(asked))
+        assert found is not None
+        return found
+
+    assert 0.5 < np.mean([likeness(*each) for each in sets[40:]]) < 2
+    near = sets[7].copy()
+    near[:, :3] ^= True
+    assert likeness(*near) > 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_rows_and_columns_are_told(kind: CellKind) -> None:
     """What cells differ by does not change the sum of a row. Would catch a part that moves degrees too, which are
     measured beside it.

@@ -345,6 +345,32 @@ def test_cuts_of_earlier_sessions_are_learnt() -> None:
     )
 
 
+def test_questions_of_two_kinds_are_told_apart() -> None:
+    """Among questions about one structure, from which predictions are far off, those about random nodes are predicted
+    as well as they were found to be: their errors do not grow by the others', and noise that is larger than they are
+    off by is not paid for. Would catch scales that are learnt from all questions alike.
+    """
+    rng, size = np.random.default_rng(12), 60
+    matrix = (rng.random((size, size)) < 0.3).astype(float)
+    degrees = Sums(matrix.sum(axis=1), matrix.sum(axis=0), 1.0, 1.0)
+    policy = GraphPolicy("arcs", (size, size), GraphFunds("degrees", 500), Learnt([degrees]))
+    half = rng.random(size) < 0.5
+
+    def asked(*, alike: bool) -> CutQuestion:
+        sides = [(half ^ (rng.random(size) < 0.05)) if alike else rng.random(size) < 0.5 for _ in range(2)]
+        return cut("arcs", *(nodes(size, np.flatnonzero(side)) for side in sides))
+
+    for k in range(240):
+        one = asked(alike=k % 2 == 0)
+        mean = policy.posterior.expected.value(one)
+        policy.record(one, k, policy.predicted(one), mean + (150.0 * (-1) ** (k // 2) if k % 2 == 0 else 0.0), 100.0)
+    structured, random = asked(alike=True), asked(alike=False)
+    deviations = {each: policy.posterior.known(each).deviation for each in (structured, random)}
+    assert policy.predicted(structured).standard_error == pytest.approx(deviations[structured])
+    assert policy.predicted(random).standard_error < 0.6 * deviations[random]
+    assert shown(policy, random, "new").deviation < 0.6 * policy.kappa * deviations[random]
+
+
 def test_surprises_widen_what_is_told() -> None:
     """Predictions that were off by far more than told are told wider, never narrower than the posterior says, and it is
     forgotten when they are right again. Would catch noise that counts as surprise, and one outlier that counts for

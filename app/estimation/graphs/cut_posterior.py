@@ -19,6 +19,7 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from app.estimation.graphs.columns import Columns
 from app.estimation.graphs.expectation import Expectation, SideModel
 from app.spaces.cuts import CutQuestion
+from app.spaces.lazy import lazy
 from app.spaces.tensor import Axis, FloatArray
 
 #: Measurements that are kept at most, and that factors are found from.
@@ -29,6 +30,8 @@ _FACTORS, _SHAPE_FACTORS = 2.0 ** np.arange(-2, 16), 4.0 ** np.arange(6)
 _SPREAD, _SHAPE_SPREAD = 2.0, 2.5
 #: Part of a variance that is added to it: what is singular in floating point is not certain.
 _JITTER = 1e-6
+#: So many questions must have been kept before another is compared with them.
+_COMPARED = 10
 _ROOM = 64
 
 
@@ -209,6 +212,26 @@ class CutPosterior:
         known = Known(mean, math.sqrt(max(variance, _JITTER * own, _JITTER)), prior, rows, projected)
         self._last = question, self._version, known
         return known
+
+    def likeness(self, rows: Rows) -> float | None:
+        """How much a question is like those that were kept: the mean square of its correlations with them, by what
+        cells differ by, in multiples of what random sets of nodes have by chance; None where there is too little to
+        compare.
+        """
+        own = np.einsum("ii->i", self._parts[0, : self.kept, : self.kept])
+        # Of a question about all nodes degrees tell all: it is like none.
+        told = own > _JITTER * own.max(initial=0.0)
+        if int(told.sum()) < _COMPARED or not rows.parts[0, -1] > _JITTER * float(own.max()):
+            return None
+        squares = rows.parts[0, :-1][told] ** 2 / (own[told] * rows.parts[0, -1])
+        return self._dimensions * float(squares.mean())
+
+    @lazy
+    def _dimensions(self) -> float:
+        """Of how many dimensions the differences of cells from what degrees let expect about are."""
+        sides = [side.weights for side in (self.expected.left, self.expected.right)]
+        left, right = (float(each.sum()) ** 2 / max(float(each @ each), 1e-300) for each in sides)
+        return left * right / (2 if self._pairs else 1)
 
     @property
     def is_full(self) -> bool:

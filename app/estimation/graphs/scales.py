@@ -10,6 +10,8 @@ trusts what was foretold: the empirical Bayes of Stephens (2017), *False discove
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from app.spaces.tensor import FloatArray
@@ -27,6 +29,11 @@ class Scales:
     def __init__(self) -> None:
         self.weights: FloatArray = PRIOR / PRIOR.sum()
         self._likelihoods = np.zeros((0, len(SQUARES)))
+
+    @property
+    def typical(self) -> float:
+        """The root mean square of the factor."""
+        return math.sqrt(float(self.weights @ SQUARES))
 
     def learn(self, residual: float, foretold: float, noise: float) -> None:
         """Learn from a measurement.
