@@ -32,10 +32,10 @@ _APART = 0.06
 #: and each by this much coarser than the one before beyond; how many there are at least and at most; and when what is
 #: known is enough, in deviations of the noise that could be bought.
 _RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2, 3, 32, 1.5
-#: How many ranges there are at most where nothing is known of where a quantile may be, and of how many numbers each is
-#: at least: numbers that are told one by one tell sums as well, which are then not bought though they would be known
-#: better. And how many records each group is taken to have where nobody knows.
-_MOST_ANYWHERE, _LEAST_NUMBERS, _ASSUMED = 96, 10, 1_000.0
+#: How many ranges there are at most where nobody knows where the quantiles of all records may be, and how many numbers
+#: each has at least: numbers that are told one by one tell sums as well, which are then not bought though they would be
+#: known better. And how many records each group is taken to have where nobody knows.
+_MOST_ANYWHERE, _LEAST_NUMBERS, _ASSUMED = 64, 10, 1_000.0
 #: The part of the records of a cell that are taken to lie evenly in the logarithm of their distance from zero.
 _CROWDED = 0.5
 #: How unevenly records are taken to lie within a range, four times squared.
@@ -77,7 +77,10 @@ class Quantile(Kind[StatisticOfNumbers]):
             spread, noise_part = _APART, deviation / float(np.median(count))
             if not self.policy.fits.tells_apart(self.asked.axis, self.asked.places):
                 # Nor where those of all are: anywhere.
-                spread, most = 1.0, max(_MOST_RANGES, min(_MOST_ANYWHERE, self.asked.places // _LEAST_NUMBERS))
+                spread = 1.0
+                if len(count) == 1:
+                    # Of groups the small ones err most, and the more the more ranges are summed.
+                    most = max(most, min(_MOST_ANYWHERE, self.asked.places // _LEAST_NUMBERS))
             if not self.counts.begun:
                 noise_part = deviation / _ASSUMED
             ends += [_around(within, level, spread, noise_part) for level in self.asked.levels]
