@@ -50,7 +50,7 @@ def test_nothing_is_left(tmp_path: Path, how: signal.Signals, workers: list[str]
         env=environment,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=end_with_tests,
+        preexec_fn=begun_at_a_terminal,
     )
     try:
         while not told.exists():
@@ -65,6 +65,12 @@ def test_nothing_is_left(tmp_path: Path, how: signal.Signals, workers: list[str]
     _, left = psutil.wait_procs(started, timeout=patience(60))
     assert [said(process) for process in left] == []
     assert of_run(tmp_path) == []
+
+
+def begun_at_a_terminal() -> None:
+    """What a shell starts in the background does not heed interrupts, nor does what that starts: this run does."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    end_with_tests()
 
 
 def of_run(folder: Path) -> list[psutil.Process]:
