@@ -36,6 +36,7 @@ class Auditor:
         self.keys: dict[str, str] = {}
 
     def calls(self, service: Service) -> Curator:
+        """Those of a key of his own, whose making is an entry of the log."""
         if service.url not in self.keys:
             name = unique("auditor")
             reply = service.admin.post("/v1/principals", json={"name": name, "role": "auditor"})
@@ -98,6 +99,7 @@ def test_what_enough_witnesses_have_cosigned_is_taken(honest: Service, auditors:
         with pytest.raises(NotVerified):
             folder.fetch(curator, lines)
         assert folder.fetch(curator, lines, 1).size >= first.size
+        two.calls(honest).close()
         grown(honest)
         # The other comes later, finds the log longer, and joins what the first has cosigned.
         assert two.cosign(honest).size > first.size
