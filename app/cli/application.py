@@ -26,14 +26,14 @@ def main() -> None:
     """Run the command line; every failure that the user can mend is told in a sentence, without a stack trace. A fault
     of the program has an exit code of its own: no script takes it for a finding.
     """
-    from app.client.errors import Problem, ProtocolError, Unreachable
     from app.declarations.errors import CuratorError
+    from curator_client.errors import ProtocolError, Refused, Unreachable
 
     code = 1
     try:
         cli()
         return
-    except Problem as problem:
+    except Refused as problem:
         show_problem(problem)
     except CuratorError as error:
         show_error(error.detail)

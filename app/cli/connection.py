@@ -11,7 +11,7 @@ from app.cli.errors import Refusal
 from app.cli.rendering import err
 
 if TYPE_CHECKING:
-    from app.client import Curator
+    from curator_client import Curator
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def client(doing: str | None) -> Iterator[Curator]:
     Raises:
         Refusal: when the environment names no key.
     """
-    from app.client import Curator
+    from curator_client import Curator
 
     key = os.environ.get("CURATOR_API_KEY")
     if not key:

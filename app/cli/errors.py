@@ -21,7 +21,7 @@ class Contradiction(Refusal):
 @contextmanager
 def judging(what: str) -> Iterator[None]:
     """Tell what contradicts itself, after some words, from what could not be verified."""
-    from app.client.errors import Contradicted, NotVerified
+    from curator_client.errors import Contradicted, NotVerified
 
     try:
         yield

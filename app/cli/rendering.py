@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from app.audit.replay import Verdict
     from app.audit.verdict import FolderVerdict
-    from app.client import (
+    from curator_client import (
         Answer,
         Check,
         Comparison,
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
         Member,
         Plan,
         Principal,
-        Problem,
+        Refused,
         ReleaseState,
         Report,
         SessionState,
         WorkloadPlan,
     )
-    from app.client.answers import Answered
+    from curator_client.replies import Answered
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -142,7 +143,7 @@ def show_comparison(found: Comparison) -> None:
 
 
 def _interval(ends: tuple[float, float] | None, error: float | None) -> str:
-    from app.client.expectations import figure
+    from curator_client.expectations import figure
 
     return "n/a" if ends is None else " to ".join(figure(end, error) for end in ends)
 
@@ -169,7 +170,7 @@ def show_answer(answer: Answer | Marginal, what: str) -> None:
         answer: to print.
         what: the numbers are.
     """
-    from app.client.answers import Marginal, named, shown
+    from curator_client.replies import Marginal, named, shown
 
     title = f"Answer {answer.sequence}"
     if not isinstance(answer, Marginal):
@@ -192,7 +193,7 @@ def show_answer(answer: Answer | Marginal, what: str) -> None:
 
 def print_csv(answer: Answer | Marginal) -> None:
     """Print an answer as CSV: a row a cell, with its labels; numbers that are not known are empty."""
-    from app.client.answers import Marginal
+    from curator_client.replies import Marginal
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if isinstance(answer, Marginal):
@@ -279,7 +280,7 @@ def show_ledger(found: Ledger, *, as_json: bool) -> None:
     if as_json:
         print_json(found.raw)
         return
-    from app.client import Budget
+    from curator_client import Budget
 
     raw = found.raw
     where = "session, entry, time"
@@ -432,7 +433,7 @@ def show_report(report: Report, to: Console = out) -> None:
         to.print(table)
 
 
-def show_problem(problem: Problem) -> None:
+def show_problem(problem: Refused) -> None:
     """Print a refusal of the service."""
     err.print(f"[bold red]{problem.title}[/bold red] [dim]({problem.type}, {problem.status})[/dim]")
     if problem.detail:
@@ -502,3 +503,19 @@ def show_releases(found: Collection[ReleaseState], *, as_json: bool) -> None:
     for state in found:
         table.add_row(state.id, Text(state.dataset), state.method, state.status, f"{state.progress:.0%}")
     out.print(table)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[ReleaseState], None]]:
+    """A bar on standard error that shows the states it is called with."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("queued", total=1.0)
+
+        def show(state: ReleaseState) -> None:
+            step = state.status if state.ended or state.status == "queued" else state.step
+            bar.update(task, description=step, completed=state.progress)
+
+        yield show

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Printed
 
-from app.client import Answer, Curator, Plan, Session, cut
 from app.demo.analysts import CutAnalyst, Floats, Told, degree_cuts, group_cuts, spectral_cuts
 from app.demo.baseline import gaussian_sigma
 from app.demo.data import BUDGET, Codes, Flags, Graph, communities, email_eu_core
+from curator_client import Answer, Curator, Plan, Session, cut
 
 #: Questions of each kind: at least so many, of which hardly ever too few intervals hold by chance, and at most so many.
 CUTS = (30, 150)

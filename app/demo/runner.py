@@ -20,13 +20,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as Printed
 
 from app.audit.replay import Verdict
-from app.client import Answer, Curator, Plan, Problem, Session, predicate, unverified
 from app.demo.analysts import Where, drill_down, grow_cuts
 from app.demo.baseline import expected_largest, gaussian_sigma, gaussian_sigma_charged, queries_to_overtake
 from app.demo.cuts import CUTS, LEAST_HELD, SLACK, CutOutcome, ask_cuts, cut_case, print_cuts, spelled
 from app.demo.data import BUDGET, Graph, Table, adult, census, email_eu_core, imbalanced_bipartite
 from app.demo.server import ServerFailed, running_server
 from app.verifying.transcript import replay_file
+from curator_client import Answer, Curator, Plan, Refused, Session, predicate, unverified
 
 #: Fields of a replay's summary that are printed.
 PRINTED = ("entries", "hypothesis_answers", "estimate_answers", "measurement_answers", "updates", "head_hash")
@@ -251,7 +251,7 @@ def _ask_queries(console: Console, session: Session, case: Case, queries: int) -
             query = case.spell(question)
             try:
                 answer = session.ask(unverified(query) if out_of_updates else query)
-            except Problem as problem:
+            except Refused as problem:
                 if problem.type != "updates-exhausted" or out_of_updates:
                     raise
                 out_of_updates = True

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.client import Curator, Unreachable
+from curator_client import Curator, Unreachable
 
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from app.client import Curator
 from benchmarks.harness import ADMIN_KEY, curator, report
+from curator_client import Curator
 
 SIZES = {"a": 9, "b": 16, "c": 7, "d": 15, "e": 6, "f": 5, "g": 2, "h": 2}
 RECORDS, QUESTIONS, AGAIN = 48_842, 400, 100

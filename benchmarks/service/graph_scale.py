@@ -27,7 +27,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from app.client import Curator
 from app.declarations.spec import Spec, parse_spec
 from app.measurements.strategies.degrees import Degrees
 from app.spaces.factory import space_of
@@ -36,6 +35,7 @@ from app.spaces.sparse import SparseTensor
 from app.storage.private_data import CsrData
 from app.storage.readers import read_private
 from benchmarks.harness import ADMIN_KEY, curator, report
+from curator_client import Curator
 
 NODES, EDGES = 10**6, 10**7
 SIDES = (10**3, 3 * 10**4, 3 * 10**5)

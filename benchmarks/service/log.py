@@ -30,7 +30,6 @@ import httpx
 import numpy as np
 import orjson
 
-from app.client import Curator
 from app.services import sequencer
 from benchmarks.harness import (
     ADMIN_KEY,
@@ -44,6 +43,7 @@ from benchmarks.harness import (
     server,
 )
 from benchmarks.service.answering import open_session, predicates, processor_seconds, register, table_spec
+from curator_client import Curator
 from curator_client.proofs.merkle import HASH_BYTES, Subtree, check_consistency, check_inclusion, root
 from curator_client.proofs.tiles import TILE_BYTES, WIDTH, Tile, grown, home, subtree_hash
 

@@ -26,10 +26,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from app.client import Curator
-from app.client.curator import Session
 from app.verifying.transcript import replay_file
 from benchmarks.harness import ADMIN_KEY, curator, report
+from curator_client import Curator
+from curator_client.curator import Session
 
 #: Values of the attributes of Adult.
 ADULT = (74, 9, 1000, 16, 16, 7, 15, 6, 5, 2, 120, 100, 99, 42)

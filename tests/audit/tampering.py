@@ -174,7 +174,7 @@ class Auditor:
 
     def logged(self, lines: list[bytes], size: int | None = None) -> bool:
         """Whether so many lines of the log, by default all, say of a session what its transcript says: as
-        :meth:`app.client.LogFolder.verify` finds it, in lines that were verified.
+        :meth:`curator_client.LogFolder.verify` finds it, in lines that were verified.
         """
         try:
             sought = Presence(records.transcript_lines(io.BytesIO(b"".join(line + b"\n" for line in lines))))

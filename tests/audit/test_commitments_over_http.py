@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.client import Curator, LogFolder, NotVerified
-from app.client.errors import Contradicted
+from curator_client import Curator, LogFolder, NotVerified
+from curator_client.errors import Contradicted
 from curator_client.proofs.commitment import FileDigest, opens
 from tests.audit.test_log_client import caller, soon
 from tests.audit.test_log_over_http import all_lines, checkpoint

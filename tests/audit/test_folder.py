@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.audit.verdict import FolderVerdict
-from app.client.log_report import report_of
 from app.verifying.folder import replay_folder
+from curator_client.log_report import report_of
 from curator_client.proofs.follower import Follower
 from curator_client.proofs.merkle import Frontier, leaf_hash
 from curator_client.proofs.notes import Signer

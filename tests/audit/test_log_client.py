@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import pytest
 
-from app.client import Curator, LogFolder, NotVerified
-from app.client.errors import Contradicted
+from curator_client import Curator, LogFolder, NotVerified
+from curator_client.errors import Contradicted
 from curator_client.proofs.notes import Signer
 from tests.kit.patience import patience
 from tests.kit.servers import environment, run

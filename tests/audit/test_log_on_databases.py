@@ -17,7 +17,6 @@ import pytest
 from sqlalchemy import insert
 
 from app.bootstrap import wiring
-from app.client import Curator, LogFolder
 from app.http import problems
 from app.services.cosignatures import Cosignatures
 from app.services.log import Log
@@ -31,6 +30,7 @@ from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.store import SqlStore
 from app.storage.tables import events
+from curator_client import Curator, LogFolder
 from curator_client.proofs.merkle import root
 from curator_client.proofs.notes import Signer
 from tests.audit.test_log import mth

@@ -20,10 +20,10 @@ import pytest
 
 from app.audit.verdict import FolderVerdict
 from app.bootstrap.clock import utc_now
-from app.client import Curator, LogFolder, NotVerified
-from app.client.log import Contradicted
 from app.http import problems
 from app.services.upkeep import forfeit
+from curator_client import Curator, LogFolder, NotVerified
+from curator_client.log import Contradicted
 from curator_client.proofs.merkle import Frontier, leaf_hash
 from curator_client.proofs.notes import Signer
 from tests.kit.patience import patience

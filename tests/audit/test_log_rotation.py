@@ -19,9 +19,6 @@ import pytest
 from app.bootstrap import log_keys, maintenance, preconditions, serving
 from app.bootstrap.preconditions import StartRefused
 from app.bootstrap.wiring import Built, build
-from app.client import Curator, LogFolder
-from app.client.comparing import compare
-from app.client.log import Contradicted
 from app.services.log_keys import KeyUnknown, LogKeys
 from app.services.log_ports import LogKey, LogState
 from app.settings import Settings
@@ -29,6 +26,9 @@ from app.storage.database import is_sqlite, make_engines
 from app.storage.log_signatures import SqlLogKeys
 from app.storage.log_store import SqlLog
 from app.storage.store import SqlStore
+from curator_client import Curator, LogFolder
+from curator_client.comparing import compare
+from curator_client.log import Contradicted
 from curator_client.proofs.follower import Follower
 from curator_client.proofs.key_changes import KeyChange, statement_in
 from curator_client.proofs.notes import NoteUnsigned, Signer, Verifier

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.client import Curator, NotVerified
 from app.http.routes import sessions
 from app.services.sequencer import Sequencer
+from curator_client import Curator, NotVerified
 from tests.audit.test_log_client import soon
 from tests.audit.test_log_over_http import all_lines, checkpoint, transcript
 from tests.kit.patience import patience

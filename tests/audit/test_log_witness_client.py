@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from app.client import Curator, LogFolder, NotVerified
-from app.client.comparing import compare
-from app.client.log import Contradicted
-from app.client.witnessing import cosign, witness_of
+from curator_client import Curator, LogFolder, NotVerified
+from curator_client.comparing import compare
+from curator_client.log import Contradicted
 from curator_client.proofs.notes import Checkpoint, NoteMalformed, Signer, Witness
+from curator_client.witnessing import cosign, witness_of
 from tests.audit.test_log_client import KEY, content, session, soon
 from tests.audit.test_log_witnesses import grown, newest, size
 from tests.kit.servers import environment, run

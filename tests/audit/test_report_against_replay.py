@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from app.client import LogFolder
-from app.client.log_report import report_of
+from curator_client import LogFolder
+from curator_client.log_report import report_of
 from tests.audit.tampering import tell
 from tests.audit.test_folder import line, log_of, played
 from tests.kit.forger import Document, changed, documents_of, keep, places

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from app.bootstrap.noise import SystemNoise
-from app.client import Curator, LogFolder
-from app.client.log_report import report_of
 from app.report.page import page
+from curator_client import Curator, LogFolder
+from curator_client.log_report import report_of
 from tests.kit.service import JSON, Service, ask, open_session, people, serving, where
 
 pytestmark = [pytest.mark.api, pytest.mark.slow]

@@ -19,8 +19,8 @@ from random import Random
 import pytest
 
 from app.audit.replay import replay
-from app.client.errors import Contradicted, NotVerified
-from app.client.log import LogFolder
+from curator_client.errors import Contradicted, NotVerified
+from curator_client.log import LogFolder
 from curator_client.proofs import records
 from curator_client.proofs.follower import Follower, LogForked, LogShrank
 from curator_client.proofs.merkle import (

@@ -18,12 +18,12 @@ from app.audit import books, writing
 from app.audit.failures import Malformed, Undecided, taking_apart
 from app.audit.replay import replay
 from app.cli import main
-from app.client.log_report import report_of
 from app.curator.session import Session
 from app.declarations.errors import InvalidRequest
 from app.measurements.strategies.tables import TableStrategy
 from app.services import openings
 from app.services.errors import Unavailable
+from curator_client.log_report import report_of
 from tests.audit.test_folder import log_of, played
 from tests.audit.test_replay import TABLE
 from tests.audit.test_report_against_replay import folder_of

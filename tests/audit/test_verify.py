@@ -9,13 +9,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.client import Answer, Curator, LogFolder, NotVerified, Problem, Session, predicate
-from app.client import seen as seen_entries
-from app.client.errors import Contradicted
-from app.client.seen import SeenEntries
-from app.client.transport import Call
+from curator_client import Answer, Curator, LogFolder, NotVerified, Refused, Session, predicate
+from curator_client import seen as seen_entries
+from curator_client._http import Call
+from curator_client.errors import Contradicted
 from curator_client.proofs.key_changes import KeyChange
 from curator_client.proofs.notes import Signer
+from curator_client.seen import SeenEntries
 from tests.audit.test_log_client import KEY, soon
 from tests.kit.forger import Document, resealed
 from tests.kit.servers import environment, run
@@ -281,7 +281,7 @@ class TestTheLog:
                 honest.built.services.sequencer.hurry()
                 try:
                     session.verify(log=True)
-                except Problem as problem:
+                except Refused as problem:
                     raise NotVerified("not yet") from problem
 
             with pytest.raises(Contradicted, match="does not begin"):

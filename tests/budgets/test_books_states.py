@@ -27,7 +27,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from app.bootstrap.clock import utc_now
-from app.client.log_report import report_of
 from app.curator.errors import PlanInfeasible, QueriesExhausted, SessionClosed, UpdatesExhausted
 from app.declarations.errors import InvalidRequest
 from app.http import problems
@@ -40,6 +39,7 @@ from app.services.idempotency import IdempotencyKey
 from app.services.release_jobs import ReleaseJobs
 from app.services.upkeep import forfeit
 from app.spaces.errors import InvalidQuery
+from curator_client.log_report import report_of
 from tests.kit.fetched import fetched
 from tests.kit.world import (
     ADMIN,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.client import Curator
 from app.privacy.conversion import epsilon_of
 from app.privacy.ledger import Budget
+from curator_client import Curator
 from tests.http.test_pages import walk
 from tests.kit.service import JSON, Service, ask, open_session, people, refused, session_words, unique, where
 

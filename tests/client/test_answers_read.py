@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.client import Answer, Marginal
-from app.client.answers import parse_answer, shown
-from app.client.errors import ProtocolError
 from app.http.marginal_tables import arrow_table
+from curator_client import Answer, Marginal
+from curator_client.errors import ProtocolError
+from curator_client.replies import parse_answer, shown
 
 pytestmark = pytest.mark.unit
 

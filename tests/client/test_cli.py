@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from app.client import Curator
 from app.demo.server import Server, running_server
+from curator_client import Curator
 from tests.kit.servers import launching, run
 
 pytestmark = pytest.mark.integration

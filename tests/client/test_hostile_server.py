@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.client import Curator, LogFolder, Problem, ProtocolError, Unreachable
-from app.client import log as client_log
-from app.client import releases as client_releases
-from app.client.releases import Release, ReleaseState
-from app.client.transport import LEAST_RATE, SMALL
+from curator_client import Curator, LogFolder, ProtocolError, Refused, Unreachable
+from curator_client import log as client_log
+from curator_client import releases as client_releases
+from curator_client._http import LEAST_RATE, SMALL
 from curator_client.proofs.merkle import Frontier, leaf_hash
 from curator_client.proofs.notes import Signer
+from curator_client.releases import Release, ReleaseState
 from tests.kit.patience import patience
 
 pytestmark = pytest.mark.unit
@@ -220,7 +220,7 @@ def test_json_has_a_bottom(server: Server, curator: Curator) -> None:
         with pytest.raises(ProtocolError):
             ask()
     server.say = lambda _: whole(DEEP, "422 Unprocessable Entity")
-    with pytest.raises(Problem, match="not a problem object"):
+    with pytest.raises(Refused, match="not a problem object"):
         curator.dataset("d")
 
 
@@ -245,7 +245,7 @@ def test_arrays_are_of_the_size_that_they_say(server: Server, curator: Curator) 
     content = written.getvalue()
     lying = content.replace(b"(2, 3), }        ", b"(2, 999999999), }"[:17])
     bodies = [lying, b"", b"PK\x03\x04", content[:-1], content + b"x", content.replace(b"<f8", b"|O8")]
-    from app.client.curator import _array
+    from curator_client.curator import _array
 
     assert lying != content
     assert (_array(content) == np.arange(6.0).reshape(2, 3)).all()

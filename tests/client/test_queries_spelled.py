@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.client import (
+from app.spaces.queries.registry import is_table, parse_query
+from curator_client import (
     blocks,
     cut,
     degrees,
@@ -26,8 +27,7 @@ from app.client import (
     weighted,
     where,
 )
-from app.client.queries import asks_table
-from app.spaces.queries.registry import is_table, parse_query
+from curator_client.queries import asks_table
 
 pytestmark = pytest.mark.unit
 

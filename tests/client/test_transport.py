@@ -24,10 +24,10 @@ import httpx
 import numpy as np
 import pytest
 
-from app.client import (
+from curator_client import (
     Curator,
-    Problem,
     ProtocolError,
+    Refused,
     Session,
     Unreachable,
     blocks,
@@ -36,7 +36,7 @@ from app.client import (
     marginal,
     predicate,
 )
-from app.client.transport import retry_after
+from curator_client._http import retry_after
 from tests.kit.patience import patience
 
 pytestmark = pytest.mark.unit
@@ -257,7 +257,7 @@ class TestRetries:
         """Sleeping through a wait that cannot help would only hide the refusal."""
         script.replies = [say(503, {"type": "/problems/unavailable", "detail": "draining"}, Retry_After="3600")]
         start = time.monotonic()
-        with Curator(script.url, "k", retry_for=30) as curator, pytest.raises(Problem, match="draining"):
+        with Curator(script.url, "k", retry_for=30) as curator, pytest.raises(Refused, match="draining"):
             curator.datasets()
         assert time.monotonic() - start < patience(20)
 
@@ -270,7 +270,7 @@ class TestRetries:
 
     def test_other_refusals_are_not_repeated(self, script: Script, session: Session) -> None:
         script.replies = [say(409, {"type": "/problems/session-closed", "title": "Session closed"})]
-        with pytest.raises(Problem) as raised:
+        with pytest.raises(Refused) as raised:
             session.ask(predicate(sex=1))
         assert raised.value.type == "session-closed"
         assert len(script.seen) == 1
@@ -308,7 +308,7 @@ class TestProblems:
                 Content_Type="application/problem+json",
             )
         ]
-        with pytest.raises(Problem) as raised:
+        with pytest.raises(Refused) as raised:
             curator.open_session("d", {"construction": "mw"}, epsilon=0.5, max_queries=9)
         problem = raised.value
         assert (problem.type, problem.title, problem.status) == ("budget-exhausted", "Budget exhausted", 409)
@@ -319,7 +319,7 @@ class TestProblems:
     def test_a_refusal_in_another_form_still_is_a_problem(self, script: Script, curator: Curator, body: bytes) -> None:
         """A proxy in between answers in its own form."""
         script.replies = [say(502, body)]
-        with pytest.raises(Problem) as raised:
+        with pytest.raises(Refused) as raised:
             curator.datasets()
         assert raised.value.status == 502
 
@@ -345,10 +345,10 @@ class TestProblems:
         refusal = {"type": "/problems/invalid-query", "title": "Invalid query", "status": 422, "detail": "no"}
         script.replies = [say(200, {"answers": [ANSWER, refusal, {**ANSWER, "sequence": 2}]})]
         first, second, third = session.ask_many([predicate(a=1), predicate(b=1), predicate(c=1)])
-        assert not isinstance(first, Problem)
-        assert isinstance(second, Problem)
+        assert not isinstance(first, Refused)
+        assert isinstance(second, Refused)
         assert (second.type, second.status) == ("invalid-query", 422)
-        assert not isinstance(third, Problem)
+        assert not isinstance(third, Refused)
         assert third.sequence == 2
 
     def test_a_batch_with_too_few_answers_is_refused(self, script: Script, session: Session) -> None:
@@ -384,7 +384,7 @@ class TestWhatIsSent:
         answers = session.ask_many(
             (predicate(a=i) for i in range(5)), batch_size=2, progress=lambda count: done.append(count)
         )
-        assert [a.sequence for a in answers if not isinstance(a, Problem)] == [1, 2, 3, 4, 5]
+        assert [a.sequence for a in answers if not isinstance(a, Refused)] == [1, 2, 3, 4, 5]
         assert done == [2, 4, 5]
         sent = [query["where"]["a"]["equals"] for r in script.seen for query in json.loads(r.body)["queries"]]
         assert sent == [0, 1, 2, 3, 4]
@@ -438,7 +438,7 @@ class TestWhatIsSent:
     def test_names_are_one_segment_of_the_path(self, script: Script, curator: Curator) -> None:
         """A name with a slash or a question mark must not reach another route."""
         script.replies = [say(404, {"type": "/problems/not-found"})]
-        with pytest.raises(Problem):
+        with pytest.raises(Refused):
             curator.dataset("../principals/x?y")
         assert script.seen[0].path == "/v1/datasets/..%2Fprincipals%2Fx%3Fy"
 
@@ -460,6 +460,6 @@ class TestTranscript:
 
     def test_nothing_remains_of_a_refusal(self, script: Script, session: Session, tmp_path: Path) -> None:
         script.replies = [say(404, {"type": "/problems/not-found"})]
-        with pytest.raises(Problem):
+        with pytest.raises(Refused):
             session.transcript(tmp_path / "t.ndjson")
         assert list(tmp_path.iterdir()) == []

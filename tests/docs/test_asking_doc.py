@@ -9,7 +9,6 @@ from typing import get_args
 
 import pytest
 
-from app.client import answers
 from app.declarations.conditions import Condition, Where
 from app.declarations.spec import parse_spec
 from app.http import schemas
@@ -21,6 +20,7 @@ from app.spaces.queries.registry import QueryRequest
 from app.spaces.queries.request import QueryModel
 from app.spaces.query import Query
 from app.spaces.space import Space
+from curator_client import replies as answers
 
 pytestmark = pytest.mark.unit
 

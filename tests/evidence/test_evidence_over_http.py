@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from app.bootstrap.noise import SystemNoise
-from app.client import Curator
 from app.estimation.tables import dual
 from app.verifying.transcript import replay_file
+from curator_client import Curator
 from tests.kit.service import JSON, Service, ask, refused, register, serving, unique
 
 pytestmark = pytest.mark.api

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from app.bootstrap.noise import SystemNoise
-from app.client import Curator
-from app.client.answers import Marginal
 from app.verifying.transcript import replay_file
+from curator_client import Curator
+from curator_client.replies import Marginal
 from tests.kit.service import ARROW, JSON, Service, ask, refused, register, serving, unique
 
 pytestmark = pytest.mark.api

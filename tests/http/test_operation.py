@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.client import Curator
+from curator_client import Curator
 from tests.kit.service import Service, ask, open_session, people, refused, serving, where
 
 pytestmark = pytest.mark.api

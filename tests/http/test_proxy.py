@@ -23,9 +23,9 @@ import httpx
 import numpy as np
 import pytest
 
-from app.client import Curator
 from app.settings import Settings, settings_table
 from benchmarks.harness import free_port
+from curator_client import Curator
 from tests.kit.databases import migrated_database
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests

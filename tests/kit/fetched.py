@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from app.client import LogFolder
 from app.services.sequencer import Sequencer
 from app.storage.log_store import SqlLog
+from curator_client import LogFolder
 from curator_client.proofs.merkle import Frontier, leaf_hash
 from curator_client.proofs.notes import Signer
 from tests.kit.world import AUDITOR, World

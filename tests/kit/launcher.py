@@ -39,7 +39,7 @@ import uvicorn.loops.auto
 import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto  # noqa: F401
 
-import app.client  # noqa: F401
+import curator_client  # noqa: F401
 from app.bootstrap import maintenance, preconditions, reader_process, release_worker, serving
 from tests.kit import steps
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.application import cli
-from app.client import Curator
-from app.client.expectations import WIDTH, expectation_text
+from curator_client import Curator
+from curator_client.expectations import WIDTH, expectation_text
 from tests.kit.service import JSON, Service, ask, register, unique
 
 pytestmark = pytest.mark.api

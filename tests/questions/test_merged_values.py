@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.client import queries
 from app.spaces.queries.registry import from_canonical
 from app.spaces.records import RecordsTensor
+from curator_client import queries
 from tests.audit.playing import judged
 from tests.evidence.test_replay_of_evidence import Player
 from tests.kit.strategies import BUDGET, Words, universe

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from app.client import Curator, Problem, ReleaseState
+from curator_client import Curator, Refused, ReleaseState
 from tests.kit.noise import Noise
 from tests.kit.servers import run
 from tests.kit.service import Gate, Service, people
@@ -43,10 +43,10 @@ def test_from_asking_to_tables(service: Service, curator: Curator, capsys: pytes
     table = asked.answers()
     assert table.num_rows == 6
     assert set(table.column_names) == {"question", "sex", "age", "value", "standard_error", "low", "high"}
-    with pytest.raises(Problem) as refusal:
+    with pytest.raises(Refused) as refusal:
         asked.edges()
     assert refusal.value.type == "not-found"
-    with pytest.raises(Problem) as refusal:
+    with pytest.raises(Refused) as refusal:
         asked.cancel()
     assert refusal.value.type == "conflict"
 
@@ -77,7 +77,7 @@ def test_cancelled(service: Service, curator: Curator, noise: Noise) -> None:
         assert gate.entered.wait(30)
         second = curator.release(dataset, workload={"marginals": 1}, epsilon=0.3, method="gaussian")
         assert second.cancel().status == "cancelled"
-        with pytest.raises(Problem, match="cancelled"):
+        with pytest.raises(Refused, match="cancelled"):
             second.wait()
     noise.draw = lambda _: 0
     first.wait()

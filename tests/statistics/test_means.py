@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.client import Curator, cut, rank_one, unverified
+from curator_client import Curator, cut, rank_one, unverified
 from tests.kit.noise import Noise
 from tests.kit.service import NPY, Service, register, unique
 

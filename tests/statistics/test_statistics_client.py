@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from app.client import Answer, Curator, Marginal, Problem, Session, predicate, statistic
+from curator_client import Answer, Curator, Marginal, Refused, Session, predicate, statistic
 from tests.kit.service import ARROW, Service, register, unique
 
 pytestmark = pytest.mark.api
@@ -104,7 +104,7 @@ def test_quantiles(session: Session) -> None:
     one = session.quantile("age", q=0.5, where={"sex": "f"})
     assert isinstance(one, Answer)
     assert one.value is not None
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Refused) as refused:
         session.quantile("age", q=0.5, within=1.0)
     assert refused.value.status == 422
 
@@ -150,7 +150,7 @@ def test_other_sessions_refuse(service: Service, survey: str) -> None:
     with (
         Curator(service.url, service.admin_key) as curator,
         curator.open_session(survey, {"construction": "gaussian"}, epsilon=0.1, max_queries=5) as plain,
-        pytest.raises(Problem) as refused,
+        pytest.raises(Refused) as refused,
     ):
         plain.mean("income")
     assert refused.value.status == 422

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.client.log_report import report_of
 from app.http import problems
 from app.services.errors import Unavailable
 from app.services.upkeep import forfeit
+from curator_client.log_report import report_of
 from tests.kit.fetched import fetched
 from tests.kit.servers import Caller, launching
 from tests.kit.world import ADMIN, HIT, SHAPE, World, distinct_queries, query

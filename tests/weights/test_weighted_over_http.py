@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.client import Answer, Curator, Marginal
+from curator_client import Answer, Curator, Marginal
 from tests.kit.service import JSON, Service, ask, refused, register, unique
 from tests.statistics.test_statistics_over_http import opened, replays
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.audit.publications import Checked, check
-from app.client import Curator
+from curator_client import Curator
 from tests.datasets.test_check import check as checked_file
 from tests.kit.service import JSON, Service, ask, npy, refused, register, unique
 from tests.releases.test_publications import csv_of, publish

@@ -127,7 +127,7 @@ def audit_replay(
 
 def _replay_folder(folder: Path, memory_limit: int, *, as_json: bool) -> None:
     """Replay all that a folder keeps, and print what was found."""
-    from app.client.log import LogFolder
+    from curator_client.log import LogFolder
 
     with judging("the folder is not what was signed: "), _replaying() as progress:
         verdict = LogFolder(folder).replay(progress, memory_limit=memory_limit)
@@ -213,8 +213,8 @@ def audit_fetch(
     the checkpoint that contradicts it as `refused`. 1 when too few witnesses have cosigned. Needs an auditor's key; an
     administrator's reads the log, and his own transcripts.
     """
-    from app.client.log import LogFolder
-    from app.client.quorum import Quorum
+    from curator_client.log import LogFolder
+    from curator_client.quorum import Quorum
 
     most_bytes = parse_size(max_size, "--max-size")
     try:
@@ -257,8 +257,8 @@ def audit_cosign(
     for one folder and one log; the service keeps the first one that you tell. Exit code 3 as of `fetch`; nothing is
     cosigned then.
     """
-    from app.client.log import LogFolder
-    from app.client.witnessing import cosign, witness_of
+    from curator_client.log import LogFolder
+    from curator_client.witnessing import cosign, witness_of
 
     try:
         witness = witness_of(key_file, name)
@@ -289,8 +289,8 @@ def audit_compare(
     Exit code 3 when there are two histories: both signed checkpoints are kept below `forked`. 1 when that cannot be
     told: the other has seen more, and shows only a checkpoint.
     """
-    from app.client.comparing import compare
-    from app.client.log import LogFolder
+    from curator_client.comparing import compare
+    from curator_client.log import LogFolder
 
     with judging(""):
         smaller, larger = compare(LogFolder(folder), other)
@@ -317,7 +317,7 @@ def audit_verify(folder: LogPlace, transcript: Annotated[Path, ExistingFile], as
 
     Exit code 1 when that is not so, as far as the log is kept, 3 when the folder is not what was verified.
     """
-    from app.client.log import LogFolder
+    from curator_client.log import LogFolder
 
     with judging(""):
         found, count = LogFolder(folder).verify(transcript)
@@ -363,9 +363,9 @@ def audit_report(
     Exit code 1 when something does not follow, 3 when the folder's lines are not those that were signed, or two
     histories were; the report is made all the same, and says so at the top.
     """
-    from app.client.errors import NotVerified
-    from app.client.log_report import report_of
     from app.report.page import page
+    from curator_client.errors import NotVerified
+    from curator_client.log_report import report_of
 
     if html is None and as_json is None:
         raise typer.BadParameter("say where to write: --html FILE, --json FILE, or both", param_hint="--html")
@@ -411,7 +411,7 @@ def audit_commitment(
     Exit code 1 when it is another file or another key, or the log has no commitment of the data set, 3 when the folder
     is not what was verified.
     """
-    from app.client.log import LogFolder
+    from curator_client.log import LogFolder
 
     if not re.fullmatch(r"[0-9a-f]{64}", key := key.strip().lower()):
         raise typer.BadParameter("a key has 64 hexadecimal digits", param_hint="--key")

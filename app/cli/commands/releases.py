@@ -14,7 +14,7 @@ from app.cli.errors import Refusal
 from app.cli.groups import cli, releases
 from app.cli.inputs import parse_decimal, parse_workload
 from app.cli.options import AsJson, DatasetName, Epsilon, ForItself, FromNothing
-from app.cli.rendering import out, show_release, show_releases, show_ways
+from app.cli.rendering import out, progress_bar, show_release, show_releases, show_ways
 
 ReleaseId = Annotated[str, typer.Argument(metavar="RELEASE", help="The release's id.", show_default=False)]
 Workload = Annotated[
@@ -92,8 +92,7 @@ def publish(
 ) -> None:
     """Publish tables of whole numbers that add up to one another, from all that was measured: a workbook, a CSV file a
     table, and a manifest. Spends nothing unless told."""
-    from app.client import marginal
-    from app.client.releases import progress_bar
+    from curator_client import marginal
 
     asked = [marginal([name.strip() for name in table.split(",")]) for table in tables or ()]
     listed = parse_workload(f"queries={queries}")["queries"] if queries is not None else []
@@ -151,7 +150,6 @@ def release_show(release: ReleaseId, as_json: AsJson = False) -> None:
 @releases.command("follow")
 def release_follow(release: ReleaseId, as_json: AsJson = False) -> None:
     """Wait for a release's end, with a bar that shows how far it is; exit code 1 when nothing came of it."""
-    from app.client.releases import progress_bar
 
     with client(None) as curator, progress_bar() as show:
         found = curator.existing_release(release)

@@ -9,10 +9,11 @@ import datetime
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 Query = dict[str, Any]
 Nodes = Literal["all"] | Iterable[int | str]
@@ -30,6 +31,8 @@ class Dense:
 
     def body(self) -> bytes:
         """The array in NumPy's file format."""
+        import numpy as np
+
         buffer = io.BytesIO()
         np.save(buffer, self.weights, allow_pickle=False)
         return buffer.getvalue()
@@ -44,7 +47,7 @@ QueryLike = Mapping[str, Any] | Dense
 
 def _plain(value: Any) -> Any:
     """A value that can become JSON: NumPy's scalars and arrays are Python's, dates their text."""
-    if isinstance(value, np.generic | np.ndarray):
+    if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, datetime.date):
         return value.isoformat()[:10]
@@ -56,6 +59,8 @@ def _plain(value: Any) -> Any:
 
 
 def _weights(values: ArrayLike) -> list[float]:
+    import numpy as np
+
     flat: list[float] = np.asarray(values, dtype=np.float64).tolist()
     return flat
 
@@ -90,7 +95,7 @@ def _spelled(conditions: Mapping[str, Any]) -> dict[str, Any]:
             spelled[name] = _spelled(condition)
         elif isinstance(condition, Mapping):
             spelled[name] = _plain(condition)
-        elif isinstance(condition, list | tuple | set | frozenset | range | np.ndarray):
+        elif isinstance(condition, list | tuple | set | frozenset | range) or getattr(condition, "shape", None):
             spelled[name] = {"in": _plain(condition)}
         else:
             spelled[name] = {"equals": _plain(condition)}
@@ -249,6 +254,8 @@ def sparse(indices: Sequence[int] | Sequence[Sequence[int]] | NDArray[np.integer
 
 def dense(weights: ArrayLike) -> Dense:
     """A weight for every cell, in the shape of the space."""
+    import numpy as np
+
     return Dense(np.ascontiguousarray(weights, dtype=np.float64))
 
 

@@ -4,7 +4,7 @@ transcripts of all sessions and releases that it names.
 The folder has the log's ``key`` as it was first told, above it those for which it vouched since, the signed
 ``checkpoint`` that was verified last, and its ``entries.ndjson``. What comes after the lines of that checkpoint is what
 is left of a fetch that was interrupted; it is not looked at. Beside them are ``sessions/ID.ndjson`` and
-``releases/ID.ndjson``, and the ``frontier`` (:mod:`app.client.frontier`). Where witnesses were asked for, what they
+``releases/ID.ndjson``, and the ``frontier`` (:mod:`curator_client.frontier`). Where witnesses were asked for, what they
 cosigned is kept as ``witnessed``.
 
 A checkpoint that contradicts what was seen before is kept as ``refused``: signed with the service's own key, it shows
@@ -19,23 +19,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import Any, BinaryIO
 
-from app.client.errors import Contradicted, NotVerified, Problem, ProtocolError
-from app.client.frontier import Reached
-from app.client.log_routes import LogRoutes
-from app.client.models import JSON
-from app.client.quorum import Quorum, check_connected
 from curator_client import durable
+from curator_client.errors import Contradicted, NotVerified, ProtocolError, Refused
+from curator_client.extras import server
+from curator_client.frontier import Reached
+from curator_client.log_routes import LogRoutes
+from curator_client.models import JSON
 from curator_client.proofs import records
 from curator_client.proofs.commitment import FileDigest, opens
 from curator_client.proofs.follower import Follower, LinesRefused, LogForked, LogShrank
 from curator_client.proofs.key_changes import KeyChange
 from curator_client.proofs.notes import Checkpoint, NoteRefused, NoteUnsigned, Verifier, note_at
 from curator_client.proofs.presence import NoRecord, Presence, told_by
-
-if TYPE_CHECKING:
-    from app.audit.verdict import FolderVerdict
+from curator_client.quorum import Quorum, check_connected
 
 #: Bytes that a fetch may add to a log, and those of all transcripts that it writes, unless more is allowed.
 MOST_BYTES = 1 << 34
@@ -179,7 +177,7 @@ class LogFolder:
                     told = most_bytes if thread.weights else min(most_bytes, reached.end + SINCE_BYTES)
                     most_bytes -= curator.transcript(session, path, most_bytes=told).stat().st_size
                     thread.fetched = thread.lines
-                except Problem as problem:
+                except Refused as problem:
                     if problem.type not in ("not-found", "forbidden"):
                         raise
                     refused.append(session)
@@ -187,10 +185,9 @@ class LogFolder:
             durable.write(self._path / "frontier", reached.content(), mode=0o666)
         return Fetched(len(due) - len(refused), tuple(refused))
 
-    def replay(
-        self, progress: Callable[[int, int], None] | None = None, *, memory_limit: int | None = None
-    ) -> FolderVerdict:
-        """Replay all that is kept: the log, the books of all data sets, every transcript.
+    def replay(self, progress: Callable[[int, int], None] | None = None, *, memory_limit: int | None = None) -> Any:
+        """Replay all that is kept: the log, the books of all data sets, every transcript. The verdict is the service's
+        own (``app.audit.verdict``). Needs the extra ``replay``.
 
         Args:
             progress: hears of bytes read, and of bytes to read in all.
@@ -201,15 +198,12 @@ class LogFolder:
             NotVerified: when nothing is kept.
             app.audit.failures.Undecided: when a replay itself fails, which is no verdict.
         """
-        # Imported here: the audit loads all that computes plans and hypotheses, which a fetch does not need.
-        from app.audit.replay import MEMORY_LIMIT
-        from app.verifying.folder import replay_folder
-
+        replay_folder = server("verifying.folder").replay_folder
         try:
             state = self._state()
             if state.seen is None:
                 raise self._nothing()
-            limit = MEMORY_LIMIT if memory_limit is None else memory_limit
+            limit = server("audit.replay").MEMORY_LIMIT if memory_limit is None else memory_limit
             return replay_folder(self._path, state, progress, memory_limit=limit)
         except FileNotFoundError:
             raise self._nothing() from None

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Self, cast
 from urllib.parse import quote, urlencode
 
-import httpx
-import pyarrow as pa
-
-from app.client.errors import Problem, ProtocolError, Unreachable
-from app.client.models import JSON, Plan, need
-from app.client.transport import MOST_DATA, SMALL, Call, Transport, lines_of
+from curator_client.calls import MOST_DATA, Call
+from curator_client.errors import ProtocolError, Refused, Unreachable, refusal
+from curator_client.extras import extra
+from curator_client.models import JSON, Plan, need
 from curator_client.proofs.nesting import parse_bounded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from curator_client._http import Transport
 
 ARROW = "application/vnd.apache.arrow.stream"
 #: What files are asked for as, by their endings.
@@ -46,7 +50,7 @@ class Way:
     root_mean_square: float | None
     largest: float | None
     basis: str | None
-    problem: Problem | None
+    problem: Refused | None
     expected_seconds: float | None
 
     @classmethod
@@ -60,7 +64,7 @@ class Way:
             root_mean_square=None if expected is None else float(need(expected, "root_mean_square")),
             largest=None if expected is None else float(need(expected, "largest")),
             basis=None if expected is None else str(need(expected, "basis")),
-            problem=Problem.parse(reply["problem"], 422) if "problem" in reply else None,
+            problem=refusal(reply["problem"], 422) if "problem" in reply else None,
             expected_seconds=None if seconds is None else float(seconds),
         )
 
@@ -102,7 +106,7 @@ class ReleaseState:
     cost: JSON
     plan: Plan
     result: JSON | None
-    problem: Problem | None
+    problem: Refused | None
     expected_seconds: float
     raw: JSON = field(repr=False)
 
@@ -126,7 +130,7 @@ class ReleaseState:
             cost=cast(JSON, need(reply, "cost")),
             plan=Plan.parse(need(reply, "plan")),
             result=need(reply, "result"),
-            problem=None if problem is None else Problem.parse(problem, int(problem.get("status", 0))),
+            problem=None if problem is None else refusal(problem, int(problem.get("status", 0))),
             expected_seconds=float(need(reply, "expected_seconds")),
             raw=dict(reply),
         )
@@ -173,8 +177,8 @@ class Release:
         """
         heard = time.monotonic()
         while True:
-            with suppress(httpx.TransportError):
-                for state in self._transport.stream(Call("GET", f"{self._path}/events"), _states):
+            with suppress(Unreachable):
+                for state in _states(self._transport.lines(Call("GET", f"{self._path}/events"), EVENT_SECONDS)):
                     heard, self.state = time.monotonic(), state
                     yield state
                     if state.ended:
@@ -187,20 +191,18 @@ class Release:
         """Wait for its end.
 
         Args:
-            progress: called with each state; True shows a bar on standard error.
+            progress: called with each state; True shows a line on standard error, where that is a terminal.
 
         Raises:
-            Problem: when it failed, or was cancelled.
+            Refused: when it failed, or was cancelled.
         """
-        if progress is True:
-            with progress_bar() as show:
-                return self.wait(show)
+        show = progress_line() if progress is True else progress
         for state in self.events():
-            if callable(progress):
-                progress(state)
+            if callable(show):
+                show(state)
         if self.state.status == "done":
             return self
-        raise self.state.problem or Problem(
+        raise self.state.problem or Refused(
             "conflict", f"The release is {self.state.status}", 409, "nothing came of it"
         )
 
@@ -208,7 +210,7 @@ class Release:
         """Cancel it, which is possible before noise is drawn; its share returns to the data set.
 
         Raises:
-            Problem: ``conflict`` after that.
+            Refused: ``conflict`` after that.
         """
         self.state = ReleaseState.parse(self._transport.json(Call("DELETE", self._path)))
         return self.state
@@ -267,6 +269,7 @@ def arrow_table(content: bytes) -> pa.Table:
     Raises:
         ProtocolError: when it is none.
     """
+    pa = extra("arrow", "pyarrow")
     with suppress(pa.ArrowException, OSError), pa.ipc.open_stream(content) as reader:
         table = reader.read_all()
         table.validate(full=True)
@@ -274,9 +277,9 @@ def arrow_table(content: bytes) -> pa.Table:
     raise ProtocolError("the reply is not a table")
 
 
-def _states(response: httpx.Response) -> Iterator[ReleaseState]:
+def _states(lines: Iterator[str]) -> Iterator[ReleaseState]:
     """The states that a stream of server-sent events tells."""
-    for line in lines_of(response, SMALL, EVENT_SECONDS):
+    for line in lines:
         if line.startswith("data:"):
             try:
                 told = parse_bounded(line[len("data:") :].encode())
@@ -285,30 +288,13 @@ def _states(response: httpx.Response) -> Iterator[ReleaseState]:
             yield ReleaseState.parse(told)
 
 
-class progress_bar:  # noqa: N801 - a function, but for its end
-    """A bar on standard error that shows the states it is called with."""
+def progress_line() -> Callable[[ReleaseState], None]:
+    """Shows the states that it is called with as one line on standard error, where that is a terminal."""
 
-    def __enter__(self) -> Callable[[ReleaseState], None]:
-        # Imported here: a program that shows nothing needs no terminal.
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    def show(state: ReleaseState) -> None:
+        if sys.stderr.isatty():
+            told = state.status if state.ended or state.status == "queued" else f"{state.step} {state.progress:.0%}"
+            sys.stderr.write(f"\r\x1b[K{told}" + ("\r\x1b[K" if state.ended else ""))
+            sys.stderr.flush()
 
-        self._bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        task = self._bar.add_task("queued", total=1.0)
-        self._bar.start()
-
-        def show(state: ReleaseState) -> None:
-            step = state.status if state.ended or state.status == "queued" else state.step
-            self._bar.update(task, description=step, completed=state.progress)
-
-        return show
-
-    def __exit__(self, *_: Any) -> None:
-        self._bar.stop()
+    return show

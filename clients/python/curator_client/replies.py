@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from curator_client.errors import ProtocolError
+from curator_client.expectations import figure
+from curator_client.models import JSON, need, optional_float, optional_int
 
-from app.client.errors import ProtocolError
-from app.client.expectations import figure
-from app.client.models import JSON, need, optional_float, optional_int
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
 Source = Literal["hypothesis", "measurement", "cached", "estimate"]
 #: Whether an interval holds by construction, or as far as the data are as the fit takes them to be.
@@ -145,6 +146,8 @@ class Marginal(Answered):
         Raises:
             ProtocolError: when there are not as many numbers as cells.
         """
+        import numpy as np
+
         axes = tuple(
             AnswerAxis(str(need(axis, "attribute")), tuple(need(axis, "labels"))) for axis in need(reply, "axes")
         )
@@ -172,6 +175,8 @@ class Marginal(Answered):
 
     def rows(self) -> Iterator[tuple[tuple[Label, ...], float | None, float | None, tuple[float, float] | None]]:
         """For each cell its labels, its number, the standard error and the interval of this; None for what is not."""
+        import numpy as np
+
         errors, intervals = self.standard_errors, self.intervals
         for place in np.ndindex(self.values.shape):
             labels = tuple(axis.labels[i] for axis, i in zip(self.axes, place, strict=True))
@@ -202,6 +207,9 @@ class Marginal(Answered):
         Labels are integers, numbers or strings, whichever holds all of an axis; that of no value is null, as are
         numbers that are not known. An attribute of one of these names has an underscore behind it.
         """
+        import numpy as np
+        import pyarrow as pa
+
         numbers = {"value": self.values, "standard_error": self.standard_errors}
         ends = self.intervals
         numbers |= {name: None if ends is None else ends[..., i] for i, name in enumerate(("low", "high"))}
@@ -222,6 +230,8 @@ def _known(number: float) -> float | None:
 
 
 def _column(labels: Sequence[Label]) -> pa.Array:
+    import pyarrow as pa
+
     kinds = {type(label) for label in labels if label is not None}
     for several, kind in (({int}, pa.int64()), ({int, float}, pa.float64())):
         if kinds and kinds <= several:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
-from app.client.errors import Contradicted, NotVerified
-from app.client.log import LogFolder, whole_lines
+from curator_client.errors import Contradicted, NotVerified
+from curator_client.log import LogFolder, whole_lines
 from curator_client.proofs.follower import Follower, LinesRefused, LogForked
 from curator_client.proofs.notes import Checkpoint, NoteRefused, note_at
 

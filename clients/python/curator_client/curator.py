@@ -14,19 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, Unpack, overload
 from urllib.parse import quote, urlencode
 
-import httpx
-import numpy as np
-import pyarrow as pa
-from numpy.lib import format as npy
-from numpy.typing import NDArray
-
-from app.client.answers import Answer, Marginal, parse_answer
-from app.client.errors import NotVerified, Problem, ProtocolError
-from app.client.log import LogFolder
-from app.client.models import (
+from curator_client.calls import MOST_DATA, MOST_TRANSCRIPT, SMALL, Call, Reply
+from curator_client.errors import NotVerified, ProtocolError, Refused, refusal
+from curator_client.extras import server
+from curator_client.log import LogFolder
+from curator_client.models import (
     JSON,
     Check,
     Commitment,
@@ -42,17 +37,23 @@ from app.client.models import (
     SessionState,
     need,
 )
-from app.client.queries import Bins, Dense, Groups, QueryLike, asks_table, blocks, degrees, marginal, statistic
-from app.client.releases import Release, ReleaseState, WorkloadPlan, arrow_table
-from app.client.seen import SeenEntries, SeenLog
-from app.client.transport import MOST_DATA, MOST_TRANSCRIPT, SMALL, Call, Transport
+from curator_client.queries import Bins, Dense, Groups, QueryLike, asks_table, blocks, degrees, marginal, statistic
+from curator_client.releases import ARROW, Release, ReleaseState, WorkloadPlan, arrow_table
+from curator_client.replies import Answer, Marginal, parse_answer
+from curator_client.seen import SeenEntries, SeenLog
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from curator_client._http import Transport
 
 NPY = "application/x-npy"
-ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
 CSV = "text/csv"
 #: What may be registered: a file, an open file's bytes, or an array of counts.
-Data = Path | str | bytes | np.ndarray[Any, Any]
+Data: TypeAlias = "Path | str | bytes | np.ndarray[Any, Any]"
 #: Items of a page of a list.
 PAGE = 1000
 #: An amount: an int, a float or a Decimal.
@@ -104,7 +105,9 @@ def _form(spec: str | None, data: Data, filename: str | None, files: ExitStack) 
     Raises:
         ValueError: for bytes without a filename.
     """
-    if isinstance(data, np.ndarray):
+    if not isinstance(data, Path | str | bytes):
+        import numpy as np
+
         buffer = io.BytesIO()
         np.save(buffer, data, allow_pickle=False)
         data, filename = buffer.getvalue(), filename or "data.npy"
@@ -139,7 +142,7 @@ class Curator:
         retry_for: seconds for which a call is tried again.
 
     Raises:
-        Problem: by every method, when the service refuses.
+        Refused: by every method, when the service refuses.
         Unreachable: by every method, when no reply comes.
         ProtocolError: by every method, when the reply is not one of the contract.
     """
@@ -147,6 +150,9 @@ class Curator:
     def __init__(
         self, base_url: str, api_key: str | None = None, *, timeout: float = 60.0, retry_for: float = 60.0
     ) -> None:
+        # Imported here: `import curator_client` is to be quick, for those too who ask nothing.
+        from curator_client._http import Transport
+
         self._transport = Transport(base_url, api_key, timeout=timeout, retry_for=retry_for)
         self._seen_log = SeenLog(self)
 
@@ -263,8 +269,7 @@ class Curator:
 
     def dummy(self, dataset: str, *, records: int = 1000, seed: int = 0) -> pa.Table:
         """Made-up records like those of a data set, drawn from its declaration alone: the same for the same seed."""
-        with pa.ipc.open_stream(self._dummy(dataset, records, seed, ARROW)) as reader:
-            return reader.read_all()
+        return arrow_table(self._dummy(dataset, records, seed, ARROW))
 
     def save_dummy(self, dataset: str, path: Path | str, *, records: int = 1000, seed: int = 0) -> Path:
         """Write made-up records to ``path`` as CSV (Parquet or ``.arrow`` by the ending)."""
@@ -311,7 +316,7 @@ class Curator:
     ) -> Comparison:
         """The plans of several mechanisms for one task, side by side; charges nothing.
 
-        ``options`` as for :meth:`open_session`. Where a mechanism has no plan, its outcome has the Problem.
+        ``options`` as for :meth:`open_session`. Where a mechanism has no plan, its outcome has the refusal.
         """
         body = _opening(dataset, None, epsilon, max_queries, options)
         body["mechanisms"] = [dict(mechanism) for mechanism in mechanisms]
@@ -463,7 +468,7 @@ class Curator:
             keys: of those that count, each NAME+HASH+KEY; all that the service knows where none is named.
 
         Raises:
-            Problem: ``not-found`` when so many have cosigned none.
+            Refused: ``not-found`` when so many have cosigned none.
         """
         asked = [] if witnesses is None else [("witnesses", str(witnesses)), *(("witness", key) for key in keys)]
         path = "/v1/log/checkpoint" + (f"?{urlencode(asked)}" if asked else "")
@@ -513,7 +518,7 @@ class Curator:
         An auditor may read any.
 
         Raises:
-            Problem: ``not-found`` when there is none that the caller may read.
+            Refused: ``not-found`` when there is none that the caller may read.
             ProtocolError: when it has more than ``most_bytes``.
         """
         target = Path(path)
@@ -552,7 +557,7 @@ class Curator:
     def _says_yes(self, path: str) -> bool:
         try:
             self._transport.send(Call("GET", path))
-        except Problem:
+        except Refused:
             return False
         return True
 
@@ -692,10 +697,10 @@ class Session:
 
         Args:
             attributes: their names, in the order of the table's axes; or the whole question as
-                :func:`~app.client.queries.marginal`, :func:`~app.client.queries.statistic` or another function of a
-                question whose answer is a table makes it, without bins and conditions here.
+                :func:`~curator_client.marginal`, :func:`~curator_client.statistic` or another function of a question
+                whose answer is a table makes it, without bins and conditions here.
             bins: for some of them the edges of coarser bins, or groups of values that are counted as one, by name.
-            where: conditions, as for :func:`~app.client.queries.where`.
+            where: conditions, as for :func:`~curator_client.queries.where`.
             within: as for :meth:`ask`, of every cell.
             confidence: as for :meth:`ask`.
             adaptive: as for :meth:`ask`.
@@ -721,7 +726,7 @@ class Session:
             print(session.blocks(["red", "red", "red", "blue", "blue", None], only="within"))
 
         Args:
-            left: groups, as for :func:`~app.client.queries.blocks`.
+            left: groups, as for :func:`~curator_client.queries.blocks`.
             right: those that edges end at; the same where they are left out.
             only: ``within`` asks only from each group to the one of the same name.
             wanted: ``within``, ``confidence``, ``adaptive`` and ``key``, as for :meth:`ask`.
@@ -734,7 +739,7 @@ class Session:
         bins: Iterable[int] | None = None,
         **wanted: Unpack[Wanted],
     ) -> Marginal:
-        """How many nodes of a graph have a degree in each bin, as :func:`~app.client.queries.degrees` has it::
+        """How many nodes of a graph have a degree in each bin, as :func:`~curator_client.queries.degrees` has it::
 
             print(session.degrees("out", bins=[0, 1, 2, 5, 10]))
 
@@ -779,7 +784,7 @@ class Session:
 
         Args:
             of: the attribute.
-            where: conditions, as for :func:`~app.client.queries.where`.
+            where: conditions, as for :func:`~curator_client.queries.where`.
             group_by: attributes; there is a sum for each combination of their values.
             bins: for some of these the edges of coarser bins, or groups of values, as for :meth:`marginal`.
             wanted: ``within``, ``confidence``, ``adaptive`` and ``key``, as for :meth:`ask`.
@@ -972,7 +977,7 @@ class Session:
         *,
         batch_size: int = 256,
         progress: Callable[[int], None] | None = None,
-    ) -> list[Answer | Marginal | Problem]:
+    ) -> list[Answer | Marginal | Refused]:
         """Answer queries in order, in batches.
 
         Args:
@@ -981,9 +986,9 @@ class Session:
             progress: called after each batch with the number of answers so far.
 
         Returns:
-            For each query its answer, or the Problem with which it was refused.
+            For each query its answer, or the refusal with which it was refused.
         """
-        answers: list[Answer | Marginal | Problem] = []
+        answers: list[Answer | Marginal | Refused] = []
         batch: list[Mapping[str, Any]] = []
         for query in queries:
             batch.append(query.as_json() if isinstance(query, Dense) else query)
@@ -998,14 +1003,13 @@ class Session:
                 progress(len(answers))
         return answers
 
-    def _batch(self, batch: Sequence[Mapping[str, Any]]) -> list[Answer | Marginal | Problem]:
+    def _batch(self, batch: Sequence[Mapping[str, Any]]) -> list[Answer | Marginal | Refused]:
         call = _json_call("POST", f"{self._path}/queries/batch", {"queries": batch}, key=_new_key())
         items = need(self._transport.json(call), "answers")
         if not isinstance(items, list) or len(items) != len(batch):
             raise ProtocolError("the batch has not as many answers as queries")
         return [
-            self._answered(item) if "sequence" in item else Problem.parse(item, int(item.get("status", 0)))
-            for item in items
+            self._answered(item) if "sequence" in item else refusal(item, int(item.get("status", 0))) for item in items
         ]
 
     def close(self, *, key: str | None = None) -> SessionState:
@@ -1057,30 +1061,28 @@ class Session:
             Contradicted: when the log is not what it was, or not what was signed.
             app.audit.failures.Undecided: when the replay itself fails, which is no verdict.
         """
-        # Imported here: the audit loads all that computes plans and hypotheses, which most clients do not need.
-        from app.audit.replay import MEMORY_LIMIT
-        from app.verifying.transcript import replay_file
-
+        replay_file = server("verifying.transcript").replay_file
         entries, head = (None, None) if self.seen is None else self.seen
-        limit = MEMORY_LIMIT if memory_limit is None else memory_limit
+        limit = server("audit.replay").MEMORY_LIMIT if memory_limit is None else memory_limit
         with TemporaryDirectory(prefix="curator-") as folder:
             path = self.transcript(Path(folder) / "transcript.ndjson")
             verdict = replay_file(path, head=head, entries=entries, memory_limit=limit)
+            summary: dict[str, Any] = verdict.summary
             if not verdict.ok:
                 where = "" if verdict.sequence is None else f"entry {verdict.sequence}: "
                 raise NotVerified(f"the transcript of session {self.id}: {where}{verdict.problem}")
-            if verdict.summary["session"] != self.id:
+            if summary["session"] != self.id:
                 raise NotVerified(f"the transcript is not that of session {self.id}")
             with path.open("rb") as file:
                 self.told.check(file)
             if log is False:
-                return verdict.summary
+                return summary
             if log is True:
-                return verdict.summary | {"log": self._look_at_log()}
+                return summary | {"log": self._look_at_log()}
             if self.opened.dummy:
                 raise NotVerified("a session on made-up records is in no log")
             found, count = (log if isinstance(log, LogFolder) else LogFolder(log)).verify(path)
-        return verdict.summary | {"log": {"size": found.size, "checked": [f"{count} records"], "not_checked": []}}
+        return summary | {"log": {"size": found.size, "checked": [f"{count} records"], "not_checked": []}}
 
     def _look_at_log(self) -> JSON:
         """Look at the log as far as it can be checked without its entries."""
@@ -1106,7 +1108,7 @@ class Session:
         target.write_bytes(self._hypothesis(accept).content)
         return target
 
-    def _hypothesis(self, accept: str) -> httpx.Response:
+    def _hypothesis(self, accept: str) -> Reply:
         return self._transport.send(Call("GET", f"{self._path}/hypothesis", {"Accept": accept}, most=MOST_DATA))
 
 
@@ -1116,6 +1118,9 @@ def _array(content: bytes) -> NDArray[np.float64]:
     Raises:
         ProtocolError: when it is none.
     """
+    import numpy as np
+    from numpy.lib import format as npy
+
     stream = io.BytesIO(content)
     # The header is parsed as Python, which raises almost anything on what is none.
     with suppress(Exception):
@@ -1127,7 +1132,7 @@ def _array(content: bytes) -> NDArray[np.float64]:
     raise ProtocolError("the hypothesis is not an array")
 
 
-def _updates(response: httpx.Response) -> int | None:
+def _updates(response: Reply) -> int | None:
     """The number of updates of the hypothesis, by the reply's header; None where there is none."""
-    value = response.headers.get("Curator-Updates", "")
+    value = response.headers.get("curator-updates", "")
     return int(value) if value.isdigit() else None

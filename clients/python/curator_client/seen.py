@@ -6,9 +6,9 @@ import math
 import struct
 from collections.abc import Iterable
 
-from app.client.errors import Contradicted, NotVerified, Problem, ProtocolError
-from app.client.log_routes import LogRoutes
-from app.client.models import JSON
+from curator_client.errors import Contradicted, NotVerified, ProtocolError, Refused
+from curator_client.log_routes import LogRoutes
+from curator_client.models import JSON
 from curator_client.proofs.follower import Follower, LogForked, LogShrank
 from curator_client.proofs.notes import NoteRefused, Verifier
 from curator_client.proofs.records import parse
@@ -108,7 +108,7 @@ class SeenLog:
         """The proof of consistency, None for a caller who may not have it."""
         try:
             return self._curator.log_consistency(first, second)
-        except Problem as problem:
+        except Refused as problem:
             if problem.status != 403:
                 raise
             return None

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from app.client.errors import Contradicted, NotVerified, Problem
-from app.client.log import LogFolder
-from app.client.log_routes import LogRoutes
-from app.client.quorum import check_connected
 from curator_client import durable
+from curator_client.errors import Contradicted, NotVerified, Refused
+from curator_client.log import LogFolder
+from curator_client.log_routes import LogRoutes
 from curator_client.proofs.follower import LogForked, LogShrank
 from curator_client.proofs.notes import Checkpoint, NoteRefused, Witness
+from curator_client.quorum import check_connected
 
 #: How many witnesses are looked for whom to join, at most.
 _MOST = 100
@@ -38,7 +38,7 @@ def cosign(folder: LogFolder, curator: LogRoutes, witness: Witness) -> Checkpoin
         Contradicted: as :meth:`LogFolder.fetch`; and when the log is not what was cosigned before, or what another has
             cosigned is not part of it. Nothing is cosigned.
         NotVerified: when the log is empty, or somebody else uses the folder.
-        Problem: when the service refuses it.
+        Refused: when the service refuses it.
     """
     with _alone(folder.path):
         found = folder.fetch(curator)
@@ -101,7 +101,7 @@ def _others(folder: LogFolder, curator: LogRoutes, after: int, before: int) -> l
     for count in range(1, _MOST):
         try:
             note = curator.log_checkpoint(count)
-        except Problem as problem:
+        except Refused as problem:
             if problem.type != "not-found":
                 raise
             break

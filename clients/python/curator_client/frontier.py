@@ -5,12 +5,11 @@ The file is held against the checkpoint, and made anew from the lines where it i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
-
-import orjson
 
 from curator_client.proofs.findings import Unfollowed
 from curator_client.proofs.merkle import Frontier, peaks
@@ -39,7 +38,7 @@ class Reached:
         """As the file has it."""
         hashes = [each.hex() for each in self.tree.hashes]
         document = {"size": self.tree.size, "end": self.end, "peaks": hashes, "sessions": self.threads.document()}
-        return orjson.dumps(document) + b"\n"
+        return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
     @classmethod
     def read(cls, content: bytes) -> Self:

@@ -8,33 +8,32 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from app.audit.replay import MEMORY_LIMIT
-from app.client.errors import NotVerified
-from app.client.log import LogFolder
-from app.report.checks import Verified
-from app.report.reader import Reader
-from app.verifying.folder import opened
+from curator_client.errors import NotVerified
+from curator_client.extras import server
+from curator_client.log import LogFolder
 from curator_client.proofs.follower import Follower, LinesRefused, LogForked, LogShrank
 from curator_client.proofs.notes import Checkpoint, NoteRefused, note_at
 
 
 def report_of(
-    folder: Path, *, earlier: Path | None = None, replay: bool = False, memory_limit: int = MEMORY_LIMIT
+    folder: Path, *, earlier: Path | None = None, replay: bool = False, memory_limit: int | None = None
 ) -> dict[str, Any]:
-    """The report of a folder that :meth:`app.client.log.LogFolder.fetch` keeps.
+    """The report of a folder that :meth:`curator_client.log.LogFolder.fetch` keeps.
 
     Args:
         folder: the folder.
         earlier: a file with a signed checkpoint that was kept elsewhere, which the log is to begin with.
-        replay: hold the transcripts against the log, too, as :meth:`app.client.log.LogFolder.replay` does.
-        memory_limit: most bytes that a replay may take.
+        replay: hold the transcripts against the log, too, as :meth:`curator_client.log.LogFolder.replay` does.
+        memory_limit: most bytes that a replay may take; 4 GiB by default.
 
     Raises:
         NotVerified: when nothing is kept in the folder, or the earlier checkpoint is not one of the log's key.
         Undecided: when a replay fails.
         OSError: when something cannot be read.
     """
-    kept, reader = LogFolder(folder), Reader(memory_limit if replay else None)
+    limit = server("audit.replay").MEMORY_LIMIT if memory_limit is None else memory_limit
+    kept, reader = LogFolder(folder), server("report.reader").Reader(limit if replay else None)
+    document: dict[str, Any]
     try:
         note = note_at(folder / "checkpoint")
         verifier, checkpoint = kept.signed(note)
@@ -46,19 +45,24 @@ def report_of(
         for line in kept.lines():
             reader.take(line)
         reader.end()
-        return reader.document(Verified(None, None, None, str(error)))
+        document = reader.document(server("report.checks").Verified(None, None, None, str(error)))
+        return document
     before = None if earlier is None else _earlier(kept, earlier)
     problem, fork = _follow(Follower(verifier, before), note, kept, reader)
     refused = _refused(kept, folder / "refused")
-    verified = Verified(verifier.name, verifier.text(), checkpoint, problem, before, fork, refused)
+    verified = server("report.checks").Verified(
+        verifier.name, verifier.text(), checkpoint, problem, before, fork, refused
+    )
     reader.end()
     if not replay:
-        return reader.document(verified)
-    with opened(folder, checkpoint.size) as files:
-        return reader.document(verified, reader.replay(files))
+        document = reader.document(verified)
+        return document
+    with server("verifying.folder").opened(folder, checkpoint.size) as files:
+        document = reader.document(verified, reader.replay(files))
+    return document
 
 
-def _follow(state: Follower, note: bytes, kept: LogFolder, reader: Reader) -> tuple[str | None, str | None]:
+def _follow(state: Follower, note: bytes, kept: LogFolder, reader: Any) -> tuple[str | None, str | None]:
     """Read the lines of a checkpoint; why they are not those that were signed, and why they do not begin with what was
     seen before, where that is so.
     """

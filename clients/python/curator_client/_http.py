@@ -14,9 +14,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -25,9 +24,9 @@ from typing import Any, TypeVar
 import httpcore
 import httpx
 
-from app.client.errors import Problem, ProtocolError, Unreachable
+from curator_client.calls import SMALL, Call, Reply
 from curator_client.durable import written
-from curator_client.proofs.nesting import parse_bounded
+from curator_client.errors import ProtocolError, Refused, Unreachable, refusal
 
 T = TypeVar("T")
 
@@ -35,30 +34,8 @@ T = TypeVar("T")
 RETRIED = frozenset({429, 503})
 #: First and longest pause between two tries, in seconds. Each is twice the one before, less a random part.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-#: Bytes of a reply: of one that says little, whatever is asked for; of answers and of pages, those of the log too; and
-#: of hypotheses and tables.
-SMALL, MOST_JSON, MOST_DATA = 1 << 20, 1 << 28, 1 << 30
-#: Bytes of a transcript, unless the caller says otherwise.
-MOST_TRANSCRIPT = 1 << 32
 #: Bytes a second that must move, either way, once the time of a try is over.
 LEAST_RATE = 1 << 15
-
-
-@dataclass(frozen=True)
-class Call:
-    """One request, complete enough to be sent again. ``content`` is made anew for each try; ``most`` bytes may come."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    content: Callable[[], dict[str, Any]] = field(default=dict)
-    key: str | None = None
-    most: int = MOST_JSON
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether a second sending does no more than the first."""
-        return self.key is not None or self.method in ("GET", "PUT")
 
 
 def retry_after(response: httpx.Response) -> float | None:
@@ -177,34 +154,34 @@ class Transport:
         """Close the connections."""
         self._http.close()
 
-    def send(self, call: Call) -> httpx.Response:
+    def send(self, call: Call) -> Reply:
         """The successful reply to ``call``, with its whole body.
 
         Raises:
             ProtocolError: when it is larger than it may be.
-            Problem: as :meth:`consume`.
-            Unreachable: as :meth:`consume`.
+            Refused: when the service refuses.
+            Unreachable: when there is no reply within the time for retries.
         """
-        return self.consume(call, lambda response: _whole(response, call.most))
+        return self._consume(call, lambda response: _whole(response, call.most))
 
     def json(self, call: Call) -> Any:
         """The JSON of the successful reply to ``call``.
 
         Raises:
             ProtocolError: when it is not JSON, or is larger or deeper than it may be.
-            Problem: as :meth:`consume`.
-            Unreachable: as :meth:`consume`.
+            Refused: as :meth:`send`.
+            Unreachable: as :meth:`send`.
         """
-        return parse_json(self.send(call))
+        return self.send(call).json()
 
-    def consume(self, call: Call, reader: Callable[[httpx.Response], T]) -> T:
+    def _consume(self, call: Call, reader: Callable[[httpx.Response], T]) -> T:
         """Give what ``reader`` makes of the successful reply, whose body is still to be read.
 
         A connection that breaks while the body is read is a failed try like any other: ``reader`` then starts
         anew.
 
         Raises:
-            Problem: when the service refuses.
+            Refused: when the service refuses.
             Unreachable: when there is no reply within the time for retries.
         """
         deadline = time.monotonic() + self._retry_for
@@ -215,17 +192,17 @@ class Transport:
                 with closing(self._http.send(self._request(call), stream=True)) as response:
                     if response.is_success:
                         return reader(_plain(response))
-                    response = _whole(response, SMALL)
+                    refused = _refused(response)
             except httpx.TransportError as error:
                 not_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
                 wait = pause * random.uniform(0.5, 1.0)
                 if not (call.repeatable or not_sent) or time.monotonic() + wait > deadline:
                     raise Unreachable(f"no reply from {self._http.base_url}: {describe(error)}") from error
             else:
-                asked = retry_after(response)
+                asked = refused.retry_after
                 wait = pause * random.uniform(0.5, 1.0) if asked is None else asked
-                if response.status_code not in RETRIED or time.monotonic() + wait > deadline:
-                    raise problem_of(response)
+                if refused.status not in RETRIED or time.monotonic() + wait > deadline:
+                    raise refused
             time.sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -236,8 +213,8 @@ class Transport:
         Raises:
             OSError: when it cannot be written.
             ProtocolError: when it is larger than it may be; then there is no file.
-            Problem: as :meth:`consume`.
-            Unreachable: as :meth:`consume`.
+            Refused: as :meth:`send`.
+            Unreachable: as :meth:`send`.
         """
         with written(target, mode=0o666) as file:
 
@@ -249,25 +226,31 @@ class Transport:
                     if progress is not None:
                         progress(file.tell())
 
-            self.consume(call, write)
+            self._consume(call, write)
 
-    def stream(self, call: Call, reader: Callable[[httpx.Response], Iterator[T]]) -> Iterator[T]:
-        """Give what ``reader`` makes of the reply to ``call`` as it comes; one try, however long it takes, but for its
-        head.
+    def lines(self, call: Call, seconds: float) -> Iterator[str]:
+        """The lines of the reply to ``call`` as they come; one try, however long it takes, but for its head.
+
+        Args:
+            call: what is sent.
+            seconds: in which each line must be whole.
 
         Raises:
-            ProtocolError: when the reply is compressed.
-            Problem: when the service refuses, other than for the moment: then there is nothing.
-            httpx.TransportError: when the connection breaks.
+            ProtocolError: when the reply is compressed, or has a line that is longer than a small reply.
+            Refused: when the service refuses, other than for the moment: then there is nothing.
+            Unreachable: when the connection breaks, or a line takes longer.
         """
         _PACE.begin(self._timeout)
-        with closing(self._http.send(self._request(call), stream=True)) as response:
-            if response.is_success:
-                yield from reader(_plain(response))
-                return
-            response = _whole(response, SMALL)
-        if response.status_code not in RETRIED:
-            raise problem_of(response)
+        try:
+            with closing(self._http.send(self._request(call), stream=True)) as response:
+                if response.is_success:
+                    yield from _lines(_plain(response), SMALL, seconds)
+                    return
+                refused = _refused(response)
+        except httpx.TransportError as error:
+            raise Unreachable(f"the reply broke off: {describe(error)}") from error
+        if refused.status not in RETRIED:
+            raise refused
 
     def _request(self, call: Call) -> httpx.Request:
         headers = dict(call.headers)
@@ -308,17 +291,27 @@ def _pieces(response: httpx.Response, most: int) -> Iterator[bytes]:
         yield piece
 
 
-def _whole(response: httpx.Response, most: int) -> httpx.Response:
+def _whole(response: httpx.Response, most: int) -> Reply:
     """The reply with its body.
 
     Raises:
         ProtocolError: when it is compressed, or larger than ``most`` bytes.
     """
     content = b"".join(_pieces(_plain(response), most))
-    return httpx.Response(response.status_code, headers=response.headers, content=content, request=response.request)
+    return Reply(response.status_code, dict(response.headers), content, str(response.request.url))
 
 
-def lines_of(response: httpx.Response, most: int, seconds: float) -> Iterator[str]:
+def _refused(response: httpx.Response) -> Refused:
+    """The refusal that a reply states."""
+    reply = _whole(response, SMALL)
+    try:
+        body = reply.json()
+    except ProtocolError:
+        body = None
+    return refusal(body, reply.status, retry_after(response))
+
+
+def _lines(response: httpx.Response, most: int, seconds: float) -> Iterator[str]:
     """The lines of a reply as they come.
 
     Raises:
@@ -337,24 +330,3 @@ def lines_of(response: httpx.Response, most: int, seconds: float) -> Iterator[st
         for line in whole:
             yield line.removesuffix(b"\r").decode(errors="replace")
             _PACE.begin(seconds)
-
-
-def parse_json(response: httpx.Response) -> Any:
-    """The reply's JSON.
-
-    Raises:
-        ProtocolError: when it is not JSON, or is nested too deep.
-    """
-    try:
-        return parse_bounded(response.content)
-    except ValueError:
-        raise ProtocolError(f"{response.request.url} answered with something that is not JSON") from None
-
-
-def problem_of(response: httpx.Response) -> Problem:
-    """The refusal that a reply states."""
-    try:
-        body = parse_bounded(response.content)
-    except ValueError:
-        body = None
-    return Problem.parse(body, response.status_code)

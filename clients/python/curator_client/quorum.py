@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from app.client.errors import NotVerified, Problem
-from app.client.log_routes import LogRoutes
+from curator_client.errors import NotVerified, Refused
+from curator_client.log_routes import LogRoutes
 from curator_client.proofs.follower import Follower
 from curator_client.proofs.notes import Checkpoint, NoteUnsigned, Verifier, WitnessVerifier
 
@@ -53,7 +53,7 @@ class Quorum:
         """
         try:
             note = curator.log_checkpoint(self.need, [each.text() for each in self.witnesses])
-        except Problem as problem:
+        except Refused as problem:
             if problem.type != "not-found":
                 raise
             raise NotVerified(f"no checkpoint was cosigned by {self.need} of the witnesses named") from None

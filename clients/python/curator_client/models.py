@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
-import numpy as np
-from numpy.typing import NDArray
+from curator_client.errors import ProtocolError, Refused, refusal
+from curator_client.expectations import expectation_text
 
-from app.client.errors import Problem, ProtocolError
-from app.client.expectations import expectation_text
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 JSON = Mapping[str, Any]
 
@@ -454,7 +455,7 @@ class PlanOutcome:
 
     mechanism: JSON
     plan: Plan | None
-    problem: Problem | None
+    problem: Refused | None
     certain_error: float | None = None
 
     @classmethod
@@ -464,7 +465,7 @@ class PlanOutcome:
         if problem is None:
             certain = optional_float(reply.get("certain_error"))
             return cls(mechanism, Plan.parse(need(reply, "plan")), None, certain)
-        return cls(mechanism, None, Problem.parse(problem, int(problem.get("status", 0))))
+        return cls(mechanism, None, refusal(problem, int(problem.get("status", 0))))
 
 
 @dataclass(frozen=True)

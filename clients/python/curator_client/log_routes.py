@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class LogRoutes(Protocol):
-    """A client, as far as the log is concerned: :class:`app.client.Curator` says what each call gives and raises."""
+    """A client, as far as the log is concerned: :class:`curator_client.Curator` says what calls give and raise."""
 
     def log_key(self) -> str:
         """The key that the log is signed with."""
