@@ -8,15 +8,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast, overload
 
-from curator_client.errors import MissingExtra, ProtocolError
+from curator_client.errors import ProtocolError
+from curator_client.extras import extra
+from curator_client.words import UNCERTAIN, named, shown
 
 if TYPE_CHECKING:
     from os import PathLike
 
+    import matplotlib.axes
     import pandas
     import polars
     import pyarrow
 
+    from curator_client.figures import Mark
     from curator_client.questions import Question
 
 Json = Mapping[str, Any]
@@ -27,29 +31,6 @@ Label = int | float | str | None
 ROWS = 40
 #: Columns behind those of the axes.
 NUMBERS = ("value", "standard_error", "low", "high")
-
-
-def figure(value: float, standard_error: float | None) -> str:
-    """A number for a person, with as many decimals as the first two digits of its standard error have; with six digits
-    where that is not known."""
-    if standard_error is None or not 0 < standard_error < math.inf:
-        return f"{value + 0.0:,.6g}"
-    decimals = min(max(1 - math.floor(math.log10(standard_error)), 0), 12)
-    return f"{round(value, decimals) + 0.0:,.{decimals}f}"
-
-
-def shown(value: float | None, standard_error: float | None) -> str:
-    """A number with its standard error: ``1,234 ± 56``, or ``1,234 ± n/a`` where that is not known; ``n/a`` where there
-    is no number."""
-    if value is None or math.isnan(value):
-        return "n/a"
-    error = "n/a" if standard_error is None else figure(standard_error, standard_error)
-    return f"{figure(value, standard_error)} ± {error}"
-
-
-def named(label: Label) -> str:
-    """A cell's label, for a person."""
-    return "no value" if label is None else str(label)
 
 
 class Told:
@@ -213,6 +194,11 @@ class Answer(Cell, Told):
         )
         return made._tell(reply, question)
 
+    def _repr_html_(self) -> str:
+        from curator_client.figures import forest
+
+        return forest(self.title, (), [_mark((), self)], confidence=self.confidence, notes=_notes(self))
+
 
 class Row(NamedTuple):
     """A cell of a table: what it is called along each axis, and the number with its error."""
@@ -303,10 +289,11 @@ class Table(Told, Sequence[Row]):
         return self._rows[place].value
 
     def __str__(self) -> str:
-        head = [axis.name for axis in self._axes]
+        head = [*(axis.name for axis in self._axes), ""]
         body = [[*map(named, labels), str(value)] for labels, value in self._rows[:ROWS]]
-        widths = [max(map(len, column)) for column in zip([*head, ""], *body, strict=True)]
-        lines = [_line([*head, ""], widths), *(_line(row, widths) for row in body)]
+        widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+        doubts = [f"  {UNCERTAIN}" if value.reliable is False else "" for _, value in self._rows[:ROWS]]
+        lines = [_line(head, widths), *(_line(row, widths) + doubt for row, doubt in zip(body, doubts, strict=True))]
         if len(self) > ROWS:
             lines.append(f"... and {len(self) - ROWS:,} more")
         return "\n".join(lines)
@@ -334,10 +321,7 @@ class Table(Told, Sequence[Row]):
     def to_pandas(self) -> pandas.DataFrame:
         """A frame with a row a cell. Axes are ordered categories, so that groups and plots keep their order; records
         without a value have none there, and what is not known of a number is NaN. Needs the extra ``pandas``."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingExtra("pandas") from None
+        pandas = extra("pandas", "pandas")
         columns: dict[str, Any] = {}
         for name, axis, labels in self._places():
             kinds = pandas.CategoricalDtype([label for label in axis.labels if label is not None], ordered=True)
@@ -350,10 +334,7 @@ class Table(Told, Sequence[Row]):
     def to_polars(self) -> polars.DataFrame:
         """A frame with a row a cell. Axes of labels are enumerations in their order, those of numbers are numbers; null
         is no value, and what is not known. Needs the extra ``polars``."""
-        try:
-            import polars
-        except ImportError:
-            raise MissingExtra("polars") from None
+        polars = extra("polars", "polars")
         columns: list[polars.Series] = []
         for name, axis, labels in self._places():
             kind = _kind(axis.labels)
@@ -371,10 +352,7 @@ class Table(Told, Sequence[Row]):
     def to_arrow(self) -> pyarrow.Table:
         """An Arrow table with a row a cell, as the service sends it: labels are integers, numbers or strings, whichever
         holds all of an axis; null is no value, and what is not known. Needs the extra ``arrow``."""
-        try:
-            import pyarrow
-        except ImportError:
-            raise MissingExtra("arrow") from None
+        pyarrow = extra("arrow", "pyarrow")
         kinds = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
         columns: dict[str, Any] = {}
         for name, axis, labels in self._places():
@@ -384,6 +362,26 @@ class Table(Told, Sequence[Row]):
         for place, name in enumerate(NUMBERS):
             columns[name] = pyarrow.array([_numbers(value)[place] for _, value in self._rows], pyarrow.float64())
         return pyarrow.table(columns)
+
+    def plot(self, ax: matplotlib.axes.Axes | None = None) -> matplotlib.axes.Axes:
+        """Each cell as a dot, with a thick line of one standard error and a thin one of the interval. Needs the extra
+        ``plot``."""
+        from curator_client.plots import plot_table
+
+        return plot_table(self, ax)
+
+    def svg(self) -> str:
+        """The drawing of the console as a file: each number with its interval."""
+        from curator_client.figures import standing_alone
+
+        return standing_alone(self._repr_html_())
+
+    def _repr_html_(self) -> str:
+        from curator_client.figures import forest
+
+        marks = [_mark(labels, value) for labels, value in self._rows]
+        names = [axis.name for axis in self._axes]
+        return forest(self.title, names, marks, confidence=self.confidence, notes=_notes(self))
 
     def _places(self) -> Iterator[tuple[str, Axis, list[Label]]]:
         """For each axis its column's name, and the label of each row."""
@@ -396,6 +394,18 @@ def parse_answer(reply: object, question: Question[Any] | None = None) -> Answer
     if not isinstance(reply, Mapping):
         raise ProtocolError("the reply is no answer")
     return Table.parse(reply, question) if "axes" in reply else Answer.parse(reply, question)
+
+
+def _mark(labels: Sequence[Label], value: Cell) -> Mark:
+    from curator_client.figures import Mark
+
+    number, error, _, _ = _numbers(value)
+    return Mark(tuple(map(named, labels)), number, error, value.interval)
+
+
+def _notes(told: Told) -> list[str]:
+    made_up = ["Of made-up records."] if told.dummy else []
+    return [*made_up, *([told.note] if told.note else [])]
 
 
 def _numbers(value: Cell) -> list[float | None]:

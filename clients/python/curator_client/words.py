@@ -1,4 +1,4 @@
-"""Questions in words, from their JSON: ``Mean of faminc by educ (4 groups) and kidlt6, where inlf is 1``.
+"""Questions in words, from their JSON: ``Mean of faminc by educ (4 groups) and kidlt6, where inlf is 1``; and numbers.
 
 The text is one line, whatever attributes and labels are called: what could be taken for a part of the sentence is
 quoted, and what is no visible character is escaped. Markup is text here: who puts it into a page escapes it. Nothing is
@@ -8,11 +8,14 @@ refused: of what is no question the text says so.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 #: Of a list so many items are named, of a label so many characters, and of conditions in one another so many levels.
 _NAMED, _CHARACTERS, _DEEP = 6, 60, 8
+#: What people see of a number whose standard error passes a third of it.
+UNCERTAIN = "too uncertain"
 #: Words of conditions, which a name or a label is told from by quotes.
 _WORDS = frozenset(("and", "or", "not", "is", "by", "of", "where", "has", "no", "value", "all", "any", "to", "from"))
 _STATISTICS = {"sum": "Sum", "mean": "Mean", "variance": "Variance"}
@@ -67,6 +70,29 @@ def number_in_words(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.10g}" if abs(value) >= 10_000 else f"{value:.10g}"
     return "something"
+
+
+def figure(value: float, standard_error: float | None) -> str:
+    """A number for a person, with as many decimals as the first two digits of its standard error have; with six digits
+    where that is not known."""
+    if standard_error is None or not 0 < standard_error < math.inf:
+        return f"{value + 0.0:,.6g}"
+    decimals = min(max(1 - math.floor(math.log10(standard_error)), 0), 12)
+    return f"{round(value, decimals) + 0.0:,.{decimals}f}"
+
+
+def shown(value: float | None, standard_error: float | None) -> str:
+    """A number with its standard error: ``1,234 ± 56``, or ``1,234 ± n/a`` where that is not known; ``n/a`` where there
+    is no number."""
+    if value is None or math.isnan(value):
+        return "n/a"
+    error = "n/a" if standard_error is None else figure(standard_error, standard_error)
+    return f"{figure(value, standard_error)} ± {error}"
+
+
+def named(label: object) -> str:
+    """A cell's label, for a person."""
+    return "no value" if label is None else str(label)
 
 
 def _kinds(question: Mapping[str, Any], kind: str) -> str:

@@ -1,0 +1,307 @@
+"""Drawings as SVG, of which each shows how well its numbers are known. No library is needed, and no script.
+
+A drawing is text by itself, for a page or a file. Letters and lines have the colour of what stands around them, and
+marks have colours that are seen on light and on dark: it needs no style sheet, and a page may style its classes. All
+text is escaped. The title and a description in words stand in it, for whoever does not see it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from curator_client.words import UNCERTAIN, figure, shown
+
+#: So many cells of a table are drawn; the others are counted below.
+MOST = 100
+#: A row, a letter of 13 pixels on average, what stands around a column, the drawing's own width; in pixels.
+_ROW, _LETTER, _GAP, _PLOT = 26, 7.7, 18, 320
+#: Of a label so many letters are shown; the description has all of them.
+_LETTERS = 44
+#: About so many marks on an axis.
+_MARKS = 4
+#: The dark and the light tone of the first and of the second kind of marks.
+TONES = (("#2b7fc4", "#7db4e2"), ("#c8641c", "#eaa873"))
+#: Numbers that are larger stand at the end of the axis.
+_FARTHEST = 1e100
+#: What is no character of XML.
+_NO_CHARACTERS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Mark(NamedTuple):
+    """A number to be drawn: what it is called along each axis, how large it is, and how well it is known; None for what
+    is not known."""
+
+    labels: tuple[str, ...]
+    value: float | None
+    standard_error: float | None
+    interval: tuple[float, float] | None
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether the standard error passes a third of the value."""
+        if self.value is None or self.standard_error is None:
+            return False
+        return 3 * self.standard_error > abs(self.value)
+
+
+class _Scale(NamedTuple):
+    """An axis of numbers: its ends, and the numbers at its marks."""
+
+    low: float
+    high: float
+    marks: tuple[float, ...]
+
+    def place(self, value: float) -> float:
+        """Where a number stands, from 0 to 1."""
+        return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
+
+
+def forest(
+    title: str,
+    axes: Sequence[str],
+    marks: Sequence[Mark],
+    *,
+    confidence: float | None = None,
+    notes: Iterable[str] = (),
+) -> str:
+    """A table that is its own chart: a row a number, in words and drawn on one axis.
+
+    A dot is the number, a thick line one standard error to either side, a thin line the interval. Of several axes the
+    last one has the rows, and the others are headings. Where it has two labels their marks differ in shape too.
+
+    Args:
+        title: what the numbers are.
+        axes: what the labels are of.
+        marks: the numbers, in the order of the rows.
+        confidence: with which the intervals hold; None where there are none.
+        notes: what else is to be said, below.
+    """
+    drawn = marks[:MOST]
+    lasts = list(dict.fromkeys(mark.labels[-1] for mark in drawn if mark.labels))
+    scale = _scale([number for mark in drawn for number in _reach(mark)])
+    texts = [_texts(mark) for mark in drawn]
+    span = "interval" if confidence is None else f"{confidence:.6%}".rstrip("0%").rstrip(".") + "% interval"
+    heads = (axes[-1] if axes else "", "", "± se", span)
+    columns = [[heads[k], *(text[k] for text in texts)] for k in range(4)]
+    widths = [max(map(_width, column)) + (_GAP if any(column) else 0) for column in columns]
+    widths[1] *= 1.15  # which is bold
+    headings = [", ".join(f"{axis}: {label}" for axis, label in zip(axes, m.labels[:-1], strict=False)) for m in drawn]
+    ends = [math.fsum(widths[: k + 1]) - _GAP for k in range(4)]
+    left = ends[3] + 2 * _GAP
+    behind = _width(UNCERTAIN) + 14 if any(mark.uncertain for mark in drawn) else 2 * _GAP
+    width = max(left + _PLOT + behind, _width(title) * 1.15)
+
+    parts = [_text(title, 0, 18, "title", "600 15px")]
+    top, y = 34.0, 52.0
+    for k, head in enumerate(heads):
+        parts.append(_text(head, ends[k] if k else 0, y - 8, "head", soft=True, end=k > 0))
+    rows: list[str] = []
+    for number, (mark, text) in enumerate(zip(drawn, texts, strict=True)):
+        if headings[number] and (number == 0 or headings[number] != headings[number - 1]):
+            y += _ROW * 1.15
+            rows.append(_text(_short(headings[number]), 0, y - 8, "group", "600 13px"))
+        y += _ROW
+        kind = lasts.index(mark.labels[-1]) if mark.labels and len(axes) > 1 and len(lasts) == 2 else 0
+        rows.append(_row(mark, text, kind, y, ends, left, scale))
+    parts += _grid(scale, left, top, y + 4)
+    parts += rows
+    if len(marks) > MOST:
+        y += _ROW
+        parts.append(_text(f"and {len(marks) - MOST:,} more", 0, y - 8, "more", soft=True))
+    for line in _wrapped([_READ.format(span=span), *notes], width):
+        y += 19
+        parts.append(_text(line, 0, y + 8, "note", "400 12px", soft=True))
+    told = "; ".join(_told(mark, axes) for mark in drawn)
+    return _svg("forest", title, f"{len(marks):,} numbers. {told}.", parts, width, y + 20)
+
+
+def standing_alone(drawing: str) -> str:
+    """A drawing as a file of its own, which is dark on light and light on dark as whoever looks at it has it."""
+    style = "<style>svg{color:#1c2228}@media(prefers-color-scheme:dark){svg{color:#e7eaed}}</style>"
+    head, _, rest = drawing.partition(">")
+    return f"{head}>{style}{rest}\n"
+
+
+#: How a forest is read, below it.
+_READ = (
+    "Dot: the estimate. Thick line: one standard error. Thin line: the {span}, of the noise that protects people and "
+    "not of who was sampled."
+)
+
+
+def _reach(mark: Mark) -> list[float]:
+    """The numbers between which a mark is drawn."""
+    if mark.value is None:
+        return []
+    error = mark.standard_error if mark.standard_error is not None and math.isfinite(mark.standard_error) else 0.0
+    reach = [mark.value, mark.value - error, mark.value + error] if mark.interval is None else [mark.value]
+    return [number for number in (*reach, *(mark.interval or ())) if abs(number) < _FARTHEST]
+
+
+def _texts(mark: Mark) -> tuple[str, str, str, str]:
+    """What stands in the columns before the drawing."""
+    label = _short(mark.labels[-1]) if mark.labels else ""
+    if mark.value is None:
+        return label, "n/a", "", ""
+    value, _, error = shown(mark.value, mark.standard_error).partition(" ± ")
+    if mark.interval is None:
+        return label, value, f"± {error}", ""
+    low, high = (figure(end, mark.standard_error) for end in mark.interval)
+    return label, value, f"± {error}", f"{low} to {high}"
+
+
+def _row(
+    mark: Mark, texts: Sequence[str], kind: int, y: float, ends: Sequence[float], left: float, scale: _Scale
+) -> str:
+    """One number: its texts, and its mark."""
+    middle, base = y - 12.5, y - 8
+    parts = [_text(texts[0], 0, base, "label")]
+    parts += [
+        _text(text, ends[k + 1], base, style, weight, soft=k > 0, end=True)
+        for k, (text, style, weight) in enumerate(
+            zip(texts[1:], ("value", "error", "ends"), ("600 13px", "400 13px", "400 13px"), strict=True)
+        )
+    ]
+    dark, light = TONES[kind]
+
+    def across(low: float, high: float, style: str, tone: str, thick: float) -> str:
+        a, b = (_n(left + _PLOT * scale.place(end)) for end in (low, high))
+        cap = ' stroke-linecap="round"' if style == "error" else ""
+        return f'<path class="{style}" d="M{a} {_n(middle)}H{b}" stroke="{tone}" stroke-width="{thick}"{cap}/>'
+
+    if mark.value is not None:
+        if mark.interval is not None and all(map(math.isfinite, mark.interval)):
+            parts.append(across(*mark.interval, "interval", dark, 1.6))
+            caps = "".join(f"M{_n(left + _PLOT * scale.place(end))} {_n(middle - 4)}v8" for end in mark.interval)
+            parts.append(f'<path class="interval" d="{caps}" stroke="{dark}" stroke-width="1.6"/>')
+        error = mark.standard_error
+        if error is not None and math.isfinite(error):
+            low, high = mark.value - error, mark.value + error
+            if mark.interval is not None:  # what is impossible is cut off
+                low, high = max(low, min(mark.interval[0], mark.value)), min(high, max(mark.interval[1], mark.value))
+            parts.append(across(low, high, "error", light, 5.5))
+        x = left + _PLOT * scale.place(mark.value)
+        shape = (
+            f'<circle cx="{_n(x)}" cy="{_n(middle)}" r="4.6"'
+            if kind == 0
+            else f'<path d="M{_n(x)} {_n(middle - 6.2)}l6.2 6.2-6.2 6.2-6.2-6.2z"'
+        )
+        parts.append(f'{shape} class="dot" fill="{dark}"/>')
+    if mark.uncertain:
+        parts.append(_text(UNCERTAIN, left + _PLOT + 14, base, "uncertain", "400 12px", soft=True))
+    return f'<g class="kind-{kind}">{"".join(parts)}</g>'
+
+
+def _grid(scale: _Scale, left: float, top: float, bottom: float) -> list[str]:
+    """The axis of numbers with its lines."""
+    parts = []
+    for mark in scale.marks:
+        x = left + _PLOT * scale.place(mark)
+        strong = ".5" if mark == 0 else ".18"
+        parts.append(
+            f'<path class="grid" d="M{_n(x)} {_n(top + 14)}V{_n(bottom)}" stroke="currentColor" '
+            f'stroke-opacity="{strong}"/>'
+        )
+        parts.append(_text(f"{mark:,.10g}", x, top + 10, "tick", "400 12px", soft=True, anchor="middle"))
+    return parts
+
+
+def _scale(numbers: Sequence[float]) -> _Scale:
+    """An axis for numbers, at round marks; with zero where that is near."""
+    low, high = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
+    low, high = (0.0, high) if 0 < low <= high / 2 else (low, 0.0) if low / 2 <= high < 0 else (low, high)
+    largest = max(abs(low), abs(high))
+    if high - low <= 1e-9 * largest + 1 / _FARTHEST:  # numbers that are one stand in the middle
+        around = largest / 2 if largest > 1 / _FARTHEST else 1.0
+        low, high = low - around, high + around
+    step, around = _round_step((high - low) / _MARKS), (high - low) / 25
+    low, high = low if low == 0 else low - around, high if high == 0 else high + around
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return _Scale(low, high, tuple(n * step for n in range(first, last + 1)))
+
+
+def _round_step(least: float) -> float:
+    """The least of 1, 2, 5 times a power of ten that is not below."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(part * power for part in (1.0, 2.0, 5.0, 10.0) if part * power >= least * (1 - 1e-9))
+
+
+def _told(mark: Mark, axes: Sequence[str]) -> str:
+    """A number in words, for whoever does not see it."""
+    label = ", ".join(f"{axis} {label}" for axis, label in zip(axes, mark.labels, strict=False))
+    _, value, error, ends = _texts(mark)
+    told = " ".join(filter(None, (value, error, f"({ends})" if ends else "")))
+    uncertain = f", {UNCERTAIN}" if mark.uncertain else ""
+    return f"{label}: {told}{uncertain}" if label else f"{told}{uncertain}"
+
+
+def _svg(style: str, title: str, told: str, parts: Iterable[str], width: float, height: float) -> str:
+    across, down = math.ceil(width), math.ceil(height)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="curator {style}" role="img" '
+        f'width="{across}" height="{down}" viewBox="0 0 {across} {down}" '
+        'fill="none" font-family="Source Sans 3, system-ui, sans-serif">'
+        f"<title>{escaped(title)}</title><desc>{escaped(told)}</desc>{''.join(parts)}</svg>"
+    )
+
+
+def _text(
+    text: str,
+    x: float,
+    y: float,
+    style: str,
+    font: str = "400 13px",
+    *,
+    soft: bool = False,
+    end: bool = False,
+    anchor: str = "",
+) -> str:
+    """A text, at its beginning or its end; a soft one is of less weight than others."""
+    if not text:
+        return ""
+    weight, _, size = font.partition(" ")
+    at = anchor or ("end" if end else "start")
+    opacity = ' fill-opacity=".72"' if soft else ""
+    return (
+        f'<text class="{style}" x="{_n(x)}" y="{_n(y)}" text-anchor="{at}" font-size="{size}" font-weight="{weight}" '
+        f'fill="currentColor"{opacity}>{escaped(text)}</text>'
+    )
+
+
+def escaped(text: str) -> str:
+    """Text as XML has it: markup is escaped, and what is no character of XML is replaced."""
+    clean = _NO_CHARACTERS.sub("\ufffd", text)
+    for mark, spelled in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#39;")):
+        clean = clean.replace(mark, spelled)
+    return clean
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
+
+
+def _width(text: str) -> float:
+    """About how wide a text is, in pixels."""
+    return _LETTER * sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _wrapped(texts: Iterable[str], width: float) -> list[str]:
+    """Texts in lines."""
+    lines: list[str] = []
+    for text in texts:
+        line = ""
+        for word in text.split():
+            if line and _width(f"{line} {word}") * 0.88 > width:
+                lines.append(line)
+                line = ""
+            line = f"{line} {word}".strip()
+        lines.append(line)
+    return lines
+
+
+def _n(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0")
