@@ -84,9 +84,12 @@ bench: setup ## the benchmarks: each prints a table and writes JSON, docs/ shows
 UV_COMPILE = $(BIN)/uv pip compile pyproject.toml clients/python/pyproject.toml --universal --python-version 3.11 \
 	--generate-hashes --no-strip-extras --no-emit-index-url --no-emit-package curator-client --no-header --quiet
 
+# Of both distributions, without the client's `replay`: that is the service, which no index has.
+EXTRAS = arrow dev log pandas plot polars test
+
 lock: $(VENV)/.python ## resolve the dependencies anew (UPGRADE=1 for the newest) and write both lock files
 	$(BIN)/python -m pip install --quiet uv
-	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --all-extras -o requirements-dev.lock
+	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) $(addprefix --extra ,$(EXTRAS)) -o requirements-dev.lock
 	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) -c requirements-dev.lock -o requirements.lock
 
 # Of one version, and the one names the other by it: whoever has both wheels needs no checkout.

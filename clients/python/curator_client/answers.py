@@ -321,47 +321,49 @@ class Table(Told, Sequence[Row]):
     def to_pandas(self) -> pandas.DataFrame:
         """A frame with a row a cell. Axes are ordered categories, so that groups and plots keep their order; records
         without a value have none there, and what is not known of a number is NaN. Needs the extra ``pandas``."""
-        pandas = extra("pandas", "pandas")
+        pd = extra("pandas", "pandas")
         columns: dict[str, Any] = {}
         for name, axis, labels in self._places():
-            kinds = pandas.CategoricalDtype([label for label in axis.labels if label is not None], ordered=True)
-            columns[name] = pandas.Categorical(labels, dtype=kinds)
+            kinds = pd.CategoricalDtype([label for label in axis.labels if label is not None], ordered=True)
+            columns[name] = pd.Categorical(labels, dtype=kinds)
         for place, name in enumerate(NUMBERS):
-            numbers = (_numbers(value)[place] for _, value in self._rows)
-            columns[name] = pandas.array([math.nan if n is None else n for n in numbers], dtype="float64").to_numpy()
-        return pandas.DataFrame(columns)
+            numbers = [_numbers(value)[place] for _, value in self._rows]
+            columns[name] = pd.Series(numbers, dtype="float64")
+        frame: pandas.DataFrame = pd.DataFrame(columns)
+        return frame
 
     def to_polars(self) -> polars.DataFrame:
         """A frame with a row a cell. Axes of labels are enumerations in their order, those of numbers are numbers; null
         is no value, and what is not known. Needs the extra ``polars``."""
-        polars = extra("polars", "polars")
-        columns: list[polars.Series] = []
+        pl = extra("polars", "polars")
+        columns: list[Any] = []
         for name, axis, labels in self._places():
             kind = _kind(axis.labels)
             if kind is str:
-                texts = [str(label) for label in axis.labels if label is not None]
+                texts = list(dict.fromkeys(str(label) for label in axis.labels if label is not None))
                 texts_there = [None if label is None else str(label) for label in labels]
-                columns.append(polars.Series(name, texts_there, dtype=polars.Enum(texts)))
+                columns.append(pl.Series(name, texts_there, dtype=pl.Enum(texts)))
             else:
-                columns.append(polars.Series(name, labels, dtype=polars.Int64 if kind is int else polars.Float64))
+                columns.append(pl.Series(name, labels, dtype=pl.Int64 if kind is int else pl.Float64))
         for place, name in enumerate(NUMBERS):
             numbers = [_numbers(value)[place] for _, value in self._rows]
-            columns.append(polars.Series(name, numbers, dtype=polars.Float64))
-        return polars.DataFrame(columns)
+            columns.append(pl.Series(name, numbers, dtype=pl.Float64))
+        frame: polars.DataFrame = pl.DataFrame(columns)
+        return frame
 
     def to_arrow(self) -> pyarrow.Table:
         """An Arrow table with a row a cell, as the service sends it: labels are integers, numbers or strings, whichever
         holds all of an axis; null is no value, and what is not known. Needs the extra ``arrow``."""
-        pyarrow = extra("arrow", "pyarrow")
-        kinds = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+        pa = extra("arrow", "pyarrow")
+        kinds = {int: pa.int64(), float: pa.float64(), str: pa.string()}
         columns: dict[str, Any] = {}
         for name, axis, labels in self._places():
             kind = _kind(axis.labels)
             there = [None if label is None else kind(label) for label in labels]
-            columns[name] = pyarrow.array(there, kinds[kind])
+            columns[name] = pa.array(there, kinds[kind])
         for place, name in enumerate(NUMBERS):
-            columns[name] = pyarrow.array([_numbers(value)[place] for _, value in self._rows], pyarrow.float64())
-        return pyarrow.table(columns)
+            columns[name] = pa.array([_numbers(value)[place] for _, value in self._rows], pa.float64())
+        return pa.table(columns)
 
     def plot(self, ax: matplotlib.axes.Axes | None = None) -> matplotlib.axes.Axes:
         """Each cell as a dot, with a thick line of one standard error and a thin one of the interval. Needs the extra

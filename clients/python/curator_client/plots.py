@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 def new_axes(height: float) -> matplotlib.axes.Axes:
     """Axes of a figure of their own, so many inches high; raises MissingExtra without matplotlib."""
-    axes: matplotlib.axes.Axes = extra("plot", "matplotlib.pyplot").subplots(figsize=(7, height), layout="constrained")[
-        1
-    ]
+    pyplot = extra("plot", "matplotlib.pyplot")
+    axes: matplotlib.axes.Axes = pyplot.subplots(figsize=(7, height), layout="constrained")[1]
     return axes
 
 

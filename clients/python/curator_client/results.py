@@ -93,8 +93,8 @@ class _Rows(Sequence[Mapping[str, Any]]):
 
     def to_pandas(self) -> pandas.DataFrame:
         """A frame of the same rows and columns. Needs the extra ``pandas``."""
-        pandas = extra("pandas", "pandas")
-        return pandas.DataFrame(self._rows, columns=list(self._columns))
+        frame: pandas.DataFrame = extra("pandas", "pandas").DataFrame(self._rows, columns=list(self._columns))
+        return frame
 
     def __str__(self) -> str:
         body = self._shown()
