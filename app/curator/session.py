@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from app.measurements.strategy import Strategy
 from app.privacy.ledger import NOTHING, Amounts, total
 from app.spaces.lazy import lazy
 from app.spaces.query import Query
+from app.spaces.tensor import FloatArray
 
 #: Unverified answers that a session gives, where its plan has fewer queries than this. They are free, and each is a
 #: record that is kept: without an end to them one session could fill the disk.
@@ -209,6 +211,20 @@ class Session:
                 max_queries=self.plan.max_queries,
             )
         return mechanism.decide(self.state, query, target, slack)
+
+    def apart(self) -> Session:
+        """The session as it stands, to see what becomes of a question (:meth:`consider`) of which nothing is to be
+        left; it must be told nothing.
+        """
+        made = copy(self)
+        made.state = self._answering.apart(self.state)
+        return made
+
+    def foretold(self, query: Query, due: Due) -> FloatArray | None:
+        """How far the intervals of a question's answers are to reach to either side if what is due releases them; NaN
+        of those of which that is not known, None where it is known of none.
+        """
+        return self._answering.foretold(self.state, query, due)
 
     def apply(self, query: Query, due: Due, units: Units | None) -> Answer:
         """The answer that a round makes, which is then to be recorded: of what was released, or of a miss."""

@@ -544,6 +544,32 @@ class BatchView(Reply):
     answers: list[AnswerView | MarginalView | ProblemDocument]
 
 
+class PriceView(Reply):
+    """What a question would cost and tell as the session stands, from public things alone.
+
+    ``epsilon`` is what the answer would charge, a part of the session's, 0 where it is free. Where a test decides
+    whether anything is charged it is the most that it may be, and ``certain`` is false. ``source`` is where the answer
+    would come from; of a test, where it costs that. ``half_width`` is half the width of the narrowest and of the widest
+    interval to expect, null where nothing is known of them. ``left`` is what the session would have left of its
+    epsilon, ``words`` the question in words.
+    """
+
+    epsilon: float
+    certain: bool
+    source: Literal["hypothesis", "measurement", "cached", "estimate"]
+    half_width: list[float] | None
+    left: float
+    words: str
+
+
+class PricesView(Reply):
+    """Prices in the order of the questions, each as if it came next; of one that would be refused there is the problem
+    in its place.
+    """
+
+    prices: list[PriceView | ProblemDocument]
+
+
 class Health(Reply):
     """Whether the service can work."""
 

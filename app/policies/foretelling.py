@@ -23,6 +23,7 @@ import numpy as np
 from app.declarations.conditions import Where
 from app.estimation.tables.residuals import Residuals, imagined
 from app.estimation.tails import normal_quantile
+from app.measurements.pieces import Combination, Contrast, Counts
 from app.measurements.strategies.tables import Moment
 from app.policies.kinds import ANY
 from app.policies.statistics import Statistics, is_sound
@@ -151,6 +152,18 @@ class Foretelling:
         cell = _median([self._count(Cells(table), number) for table in tables])
         return {"one_attribute": of(ones), "two_attributes": of(twos), "cell": cell}
 
+    def reaches(
+        self, asked: CompiledStatistic, buy: Wanted, confidence: float, *, adaptive: bool = False
+    ) -> FloatArray:
+        """How far the intervals of a statistic's answers reach once this is bought for it: half their width, in its
+        unit; NaN where too few records are expected for a value.
+        """
+        policy = Policy(self._known(_about(asked)), self._funds)
+        moments = self._own_moments()
+        self._learn(policy, moments, buy)
+        shown = Statistics(policy, moments).shown(asked, confidence, adaptive)
+        return (shown.highs - shown.lows) / 2
+
     @property
     def falling(self) -> bool:
         """Whether later questions get less than earlier ones, as nobody said how many there will be."""
@@ -200,6 +213,10 @@ class Foretelling:
             found.add(imagined(marginal, 1 / precision, np.asarray(summed) / precision))
         return found
 
+    def _own_moments(self) -> dict[Moment, Residuals]:
+        """What was measured of moments, to be added to."""
+        return {moment: _again(known) for moment, known in self._moments.items()}
+
     def _learn(self, policy: Policy, moments: dict[Moment, Residuals], buy: Wanted) -> None:
         """Take it that something was bought."""
         for part in buy.strategy.parts:
@@ -227,7 +244,7 @@ class Foretelling:
         """None where it would not be answered."""
         if not is_sound(asked, capacity):
             return None
-        policy, moments = Policy(self._known(_about(asked)), self._funds), dict(self._moments)
+        policy, moments = Policy(self._known(_about(asked)), self._funds), self._own_moments()
         statistics = Statistics(policy, moments)
         left = policy.ahead(asked.question, self._left, number - 1, whole=True)
         buy = statistics.decide(asked, left, None, ANY)
@@ -257,6 +274,15 @@ class Foretelling:
 
     def _starting(self, attributes: Sequence[int]) -> Marginal:
         return Marginal.of(self._residuals.sizes, {a: self._starts(a) for a in attributes})
+
+
+def _again(known: Residuals) -> Residuals:
+    """The same measurements of a moment once more, to be added to."""
+    made = known.untold()
+    taken: list[Counts | Contrast | Combination] = [*known.measurements, *known.contrasts, *known.combinations]
+    for measurement in taken:
+        made.add(measurement)
+    return made
 
 
 def _about(asked: CompiledStatistic) -> list[int]:

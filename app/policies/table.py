@@ -18,8 +18,9 @@ import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -223,6 +224,16 @@ class Policy:
         #: How often each marginal was bought.
         self._bought: Counter[Marginal] = Counter()
         self._dense: DenseFit | None = None
+
+    def copied(self) -> Self:
+        """Another to decide with: the fits that it makes, from which later ones start, it remembers for itself. What it
+        is told of it shares with this one: it must be told nothing.
+        """
+        if self.mode == "table" and self.residuals.begun:
+            self._whole_fit()  # the same whenever it is made, and takes long
+        made = copy(self)
+        made.fits = self.fits.copied()
+        return made
 
     @property
     def pure(self) -> bool:
@@ -610,11 +621,12 @@ class Policy:
     # What is predicted.
 
     def _fit(self, question: Question) -> Fit | DenseFit:
+        return self._whole_fit() or self.fits.best(question)
+
+    def _whole_fit(self) -> DenseFit | None:
         if self._dense is None and self.mode == "table":
             self._dense = whole_table(self.residuals, self.fits.shares)
-        if self._dense is not None:
-            return self._dense
-        return self.fits.best(question)
+        return self._dense
 
     def _expected(self, question: Question, fit: Fit | DenseFit) -> FloatArray:
         """The fit's values; unbiased ones where there is no fit but the product of one-way marginals."""
@@ -758,6 +770,17 @@ class Policy:
         if known.estimable.all() and bool((known.variances <= noise.variance).all()):
             return None
         return self._best(question, Wanted.of(question.marginal_of(self._sizes), noise), left / rest)
+
+    def reaches_with(self, question: Question, buy: Wanted, confidence: float, *, adaptive: bool = False) -> FloatArray:
+        """How far the intervals of a question about counts are to reach once this is bought for it, in counts, in its
+        shape: before they are cut to what is possible, and of one that may have been chosen by what was released
+        (``adaptive``) by the new noise alone.
+        """
+        before = self.residuals
+        if adaptive:
+            missed = of_looks(1 - confidence, self._bought[question.marginal_of(self._sizes)] + 1)
+            before, confidence = before.fresh(), 1 - missed * (1 - OLD_PART)
+        return before.reaches_after(question, buy.strategy, buy.noise, confidence)
 
     def _accurate(
         self, question: Question, left: float, within: float, confidence: float, adaptive: bool

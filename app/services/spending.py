@@ -194,6 +194,12 @@ def charged_epsilon(plan: SessionPlan, price: Amounts | None) -> float:
     return 0.0 if price is None else _part(plan, price)
 
 
+def left_epsilon(plan: SessionPlan, row: SessionRow, price: Amounts | None) -> float:
+    """What a session would hold after a price, as a part of the epsilon that it was opened with."""
+    left = held(row)
+    return _part(plan, left if price is None else left.minus(price))
+
+
 def share_view(row: SessionRow, plan: StatedPlan) -> dict[str, str | float | None]:
     """A session's amounts, exact and as parts of the epsilon that it was opened with."""
     share = _share(row)

@@ -27,6 +27,7 @@ from app.estimation.intervals import Estimates
 from app.estimation.tails import Term, reach
 from app.measurements.noise import Noise
 from app.spaces.query import Query
+from app.spaces.tensor import FloatArray
 
 
 @dataclass(eq=False)
@@ -92,6 +93,11 @@ class DirectMeasurement(PlannedMechanism[Released]):
         if target.adaptive:
             missed /= max(1, state.numbers)
         return self._accuracy(query, units, target, self._arm(query, 1 - missed))
+
+    def foretold(self, state: Released, query: Query, due: Due) -> FloatArray:
+        """As far as the noise."""
+        assert isinstance(due, Measure)
+        return np.full(query.numbers, self._arm(query, due.target.probability))
 
     def _accuracy(self, query: Query, units: Units, target: Target, arm: float) -> Estimates:
         plan = self._plan

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Self
+
+import numpy as np
 
 from app.curator.certificates import Certificates
 from app.curator.errors import PlanInfeasible
@@ -13,6 +17,7 @@ from app.estimation.tables.residuals import Residuals
 from app.measurements.pieces import Counts, counts_in, pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import Moment, TableStrategy
+from app.policies.foretelling import Foretelling
 from app.policies.statistics import Statistics, is_sound
 from app.policies.table import Bought, Funds, Policy, Prediction, Wanted
 from app.spaces.errors import InvalidQuery
@@ -37,6 +42,12 @@ class Evidence(PayingState):
     def policy(self) -> Policy:
         """The policy of the session, by all that was known at its first question."""
         return Policy(self.residuals, self.funds)
+
+    def copied(self) -> Self:
+        """Another to decide on, which shares what was measured with this one."""
+        made = copy(self)
+        made.__dict__["policy"] = self.policy.copied()
+        return made
 
     @property
     def statistics(self) -> Statistics:
@@ -90,6 +101,13 @@ class Answerer:
         return state.policy.decide(
             self.counts.question, left, target.within, target.probability, slack, target.adaptive
         )
+
+    def foretold(self, state: Evidence, wanted: Wanted, target: Target, records: float | None) -> FloatArray:
+        """How far the intervals of the answers reach once this is bought; NaN where there is none. ``records`` is about
+        how many there are, where that is public and not exact.
+        """
+        found = state.policy.reaches_with(self.counts.question, wanted, target.probability, adaptive=target.adaptive)
+        return np.asarray(self.counts.selected(found))
 
     def check_known(self, state: Evidence) -> None:
         """Refuse what nothing is known of, where the policy has not.
@@ -150,6 +168,11 @@ class StatisticAnswerer(Answerer):
             )
         wanted = state.statistics.decide(self._query, left, target.within, target.probability, slack)
         return None, wanted if wanted is not None and wanted.strategy.is_exact(self._space.capacity) else None
+
+    def foretold(self, state: Evidence, wanted: Wanted, target: Target, records: float | None) -> FloatArray:
+        """As far as if everybody's numbers were what is expected of them."""
+        expected = Foretelling(state.policy, (), state.held, state.moments, records)
+        return expected.reaches(self._query, wanted, target.probability, adaptive=target.adaptive)
 
     def check_known(self, state: Evidence) -> None:
         """Refuse what follows from the number of records where that is not known."""

@@ -218,6 +218,25 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             )
         return self._unbought(self._answer(state, query, target, "estimate"), self._plan)
 
+    def foretold(self, state: GraphEvidence, query: Query, due: Due) -> FloatArray:
+        """As far as the noise of all that each number is measured with reaches then; of one that may have been chosen
+        by what was released that of the new measurement alone.
+        """
+        assert isinstance(due, Buy)
+        noise, target = due.purchase.added, due.target
+        if target.adaptive:
+            looks = [1 + len(state.drawn.get(name, ())) for name in self._names(query)]
+            part = (1 - OLD_PART) * (1 - target.probability)
+            alone = {n: reach(_terms([noise]), 1 - of_looks(part, n)) for n in set(looks)}
+            return np.array([alone[n] for n in looks])
+        variances = self._variances(state.policy, query).tolist()
+        alike = [(state.drawn.get(n, ()), v) for n, v in zip(self._names(query), variances, strict=True)]
+        found = {
+            (drawn, variance): quantile(_terms((*drawn, noise)), target.probability) * _deviation_with(variance, noise)
+            for drawn, variance in set(alike)
+        }
+        return np.array([found[each] for each in alike])
+
     def apply(self, state: GraphEvidence, query: Query, due: Due, units: Units | None) -> Answer:
         """The answer from all evidence, what was released for it among that."""
         assert isinstance(due, Buy)

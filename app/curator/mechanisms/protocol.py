@@ -25,6 +25,7 @@ from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts
 from app.spaces.query import Query
+from app.spaces.tensor import FloatArray
 
 #: Where an answer came from: the hypothesis of a construction, an estimate from all that was measured, a measurement
 #: made for it, or the session's own first answer to the same query.
@@ -349,6 +350,18 @@ class AnsweringMechanism(SessionMechanism[S]):
     @abstractmethod
     def show(self, state: S, query: Query, units: Units, target: Target) -> Estimates | None:
         """How well values that were given are known by now; None where nothing is known of that."""
+
+    def apart(self, state: S) -> S:
+        """A state like this one to decide on, so that nothing of that is left in this one; it must learn nothing. It
+        is this one itself unless deciding makes what later decisions start from.
+        """
+        return state
+
+    def foretold(self, state: S, query: Query, due: Due) -> FloatArray | None:
+        """How far the intervals of a question's answers are to reach to either side if what is due releases them, as
+        public things tell; NaN of those of which that is not known, None where it is known of none.
+        """
+        return None
 
     def working_bytes(self, state: S, query: Query) -> int:
         """The most bytes that deciding on a query and learning from it take beside the state."""

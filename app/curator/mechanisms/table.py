@@ -19,6 +19,7 @@ from app.curator.mechanisms.protocol import (
     Answer,
     Buy,
     Due,
+    MarginalTest,
     Measured,
     Source,
     Target,
@@ -29,14 +30,16 @@ from app.curator.opening import Opening
 from app.curator.planners.table import TablePlan, foretold, funds_of, held_bytes, residuals_of
 from app.estimation.intervals import Estimates
 from app.measurements.record import Purchase
+from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy
 from app.policies.foretelling import Foretelling
 from app.policies.quantiles import MOST_CELLS
-from app.policies.table import Bought, OutOfReach, Prediction
+from app.policies.table import Bought, OutOfReach, Prediction, Wanted
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.linear import CompiledDense, CompiledSparse
 from app.spaces.query import Query
 from app.spaces.questions import MOST_COUNTED
+from app.spaces.tensor import FloatArray
 
 #: Weights on single cells of a table are taken over a universe of so many cells at most.
 MOST_WEIGHTS = 1 << 20
@@ -130,6 +133,20 @@ class TableMechanism(RecordedMechanism[Evidence]):
                 return Buy(purchase, expected, target)
         answerer.check_known(state)
         return self._unbought(self._answer(state, query, target, "estimate"), self._plan)
+
+    def apart(self, state: Evidence) -> Evidence:
+        """A copy: fits start from the last ones that were made."""
+        return state.copied()
+
+    def foretold(self, state: Evidence, query: Query, due: Due) -> FloatArray | None:
+        """As far as noise tells; of a statistic as if what is expected were measured."""
+        assert isinstance(due, Buy)
+        if isinstance(due, MarginalTest):
+            return None
+        strategy = due.purchase.strategy
+        assert isinstance(strategy, TableStrategy)
+        wanted = Wanted(strategy, due.purchase.added)
+        return answerer_of(query, self._space).foretold(state, wanted, due.target, self._opening.dataset.facts.mass)
 
     def apply(self, state: Evidence, query: Query, due: Due, units: Units | None) -> Answer:
         """The answer from all evidence, what was released for it among that."""

@@ -26,7 +26,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -172,6 +174,16 @@ class LocalFits:
         # Of each attribute the partitions that it was measured in, and how many measurements have been looked at.
         self._measured: list[dict[Partition, None]] = [{} for _ in residuals.sizes]
         self._seen = 0, 0, 0
+
+    def copied(self) -> Self:
+        """Others over the same residuals, which remember for themselves the fits that they make."""
+        made = copy(self)
+        made._places = OrderedDict(
+            (attributes, _Place(place.restriction.copied(), place.thetas)) for attributes, place in self._places.items()
+        )
+        made._fits, made._one_ways = OrderedDict(self._fits), dict(self._one_ways)
+        made._measured = [dict(partitions) for partitions in self._measured]
+        return made
 
     @property
     def version(self) -> int:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.sparse import coo_array, csc_array
@@ -30,7 +32,7 @@ _NOTHING = 1e-9
 WEAK = 4.0
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Restricted:
     """The known values of one marginal on (some of) the attributes: values in counts and the variance of each."""
 
@@ -50,6 +52,13 @@ class Restriction:
         self._assembled: dict[Marginal, Restricted] = {}
         #: Rows over the cells of some of the attributes.
         self.combinations: list[Combination] = []
+
+    def copied(self) -> Self:
+        """Another, which takes in for itself."""
+        made = copy(self)
+        made._known, made._contrasts = dict(self._known), dict(self._contrasts)
+        made.combinations = list(self.combinations)
+        return made
 
     def take(
         self,
@@ -91,7 +100,7 @@ class Restriction:
         """
         if not self._assembled:
             return list(self._known.values())
-        known = {marginal: replace(own) for marginal, own in self._known.items()}
+        known = dict(self._known)
         for marginal, own in self._assembled.items():
             _average(known, marginal, own.values, own.variance)
         return list(known.values())
@@ -164,8 +173,7 @@ def _average(known: dict[Marginal, Restricted], marginal: Marginal, values: Floa
         known[marginal] = Restricted(marginal, values, variance)
     else:
         share = own.variance / (own.variance + variance)
-        own.values = own.values + share * (values - own.values)
-        own.variance *= 1 - share
+        known[marginal] = Restricted(marginal, own.values + share * (values - own.values), own.variance * (1 - share))
 
 
 def assembled(contrasts: Mapping[Marginal, Restricted]) -> dict[Marginal, Restricted]:

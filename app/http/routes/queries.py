@@ -32,6 +32,8 @@ from app.spaces.queries.registry import is_table
 from app.spaces.queries.request import WANTED, QueryModel, parse_wanted
 
 MAX_BATCH = 10_000
+#: How many questions may be priced at once.
+MAX_PRICES = 256
 #: What the address of an array says of the answer that is wanted, in words.
 _WORDS = ", ".join(QueryModel.model_fields)
 
@@ -78,17 +80,42 @@ async def batch(request: Request) -> Response:
         raise InvalidRequest("Accept: a batch is answered with JSON: ask for each table by itself")
     headers.expect_json(headers.media_type(request))
     asked = await read_json(request, context, actor)
+    queries = _queries(asked, MAX_BATCH)
+    context.authenticator.count(request, actor, len(queries))
+    key = idempotency_key(request, actor, asked)
+    ticket = Ticket("batch", request.path_params["id"], actor.name, queries, key)
+    return JsonReply(await answer(context, request, actor, ticket))
+
+
+async def price(request: Request) -> Response:
+    """Say what a question would cost, or each of several as if it came next."""
+    context = context_of(request)
+    actor = await _asker(request, context)
+    headers.expect_json(headers.media_type(request))
+    asked = await read_json(request, context, actor)
+    id = request.path_params["id"]
+    if isinstance(asked, dict) and "queries" in asked:
+        queries = _queries(asked, MAX_PRICES)
+        context.authenticator.count(request, actor, len(queries))
+        return JsonReply(await answer(context, request, actor, Ticket("prices", id, actor.name, queries)))
+    check_body(asked)
+    return JsonReply(await answer(context, request, actor, Ticket("price", id, actor.name, (asked,))))
+
+
+def _queries(asked: Any, most: int) -> list[Any]:
+    """The questions of a body that has several.
+
+    Raises:
+        InvalidRequest: when it is something else, or has too many.
+    """
     if not isinstance(asked, dict):
         raise InvalidRequest("the body must be a JSON object")
     queries = asked.get("queries")
     if set(asked) != {"queries"} or not isinstance(queries, list) or not queries:
         raise InvalidRequest("give queries, a list of at least one query, and nothing else")
-    if len(queries) > MAX_BATCH:
-        raise InvalidRequest(f"a batch holds at most {MAX_BATCH:,} queries")
-    context.authenticator.count(request, actor, len(queries))
-    key = idempotency_key(request, actor, asked)
-    ticket = Ticket("batch", request.path_params["id"], actor.name, queries, key)
-    return JsonReply(await answer(context, request, actor, ticket))
+    if len(queries) > most:
+        raise InvalidRequest(f"a batch holds at most {most:,} queries")
+    return queries
 
 
 async def _asker(request: Request, context: Context) -> Principal:
@@ -140,13 +167,19 @@ class _PlainRoute(APIRoute):
         await reply(scope, receive, send)
 
 
-def _described(content: dict[str, Any], parameters: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the document says of a request: its body and its parameters."""
+def _described(content: dict[str, Any], parameters: list[dict[str, Any]], *, keyed: bool = False) -> dict[str, Any]:
+    """What the document says of a request: its body and its parameters, an idempotency key among them or not."""
     id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "title": "Id"}}
-    key = {"name": "Idempotency-Key", "in": "header", "required": False, "description": KEY_WORDS}
+    key = {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": KEY_WORDS,
+        "schema": {"type": "string", **KEY_SCHEMA},
+    }
     return {
         "security": [{"key": []}],
-        "parameters": [id, *parameters, {**key, "schema": {"type": "string", **KEY_SCHEMA}}],
+        "parameters": [id, *parameters, *([key] if keyed else [])],
         "requestBody": {"required": True, "content": content},
     }
 
@@ -179,6 +212,14 @@ _QUERIES = {
     "additionalProperties": False,
     "properties": {"queries": {"type": "array", "minItems": 1, "items": _QUERY}},
 }
+#: Of several what is wrong with one is no fault of the body: it is told in its place.
+_SEVERAL = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": MAX_PRICES,
+    "items": {"description": "a question as it is alone"},
+}
+_PRICED = {"anyOf": [_QUERY, {**_QUERIES, "properties": {"queries": _SEVERAL}}]}
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _REFUSALS = problem_responses(401, 403, 404, 408, 409, 413, 422, 429, 503)
 
@@ -193,6 +234,7 @@ ROUTES = [
         openapi_extra=_described(
             {"application/json": {"schema": _QUERY}, headers.NPY: _BINARY, headers.ARROW: _BINARY},
             _wanted_parameters(),
+            keyed=True,
         ),
     ),
     _PlainRoute(
@@ -201,6 +243,14 @@ ROUTES = [
         summary="Ask many queries in one commit",
         response_model=schemas.BatchView,
         responses=_REFUSALS,
-        openapi_extra=_described({"application/json": {"schema": _QUERIES}}, []),
+        openapi_extra=_described({"application/json": {"schema": _QUERIES}}, [], keyed=True),
+    ),
+    _PlainRoute(
+        "/v1/sessions/{id}/price",
+        price,
+        summary="What a question would cost, or several, each as if it came next; charges and records nothing",
+        response_model=schemas.PriceView | schemas.PricesView,
+        responses=_REFUSALS,
+        openapi_extra=_described({"application/json": {"schema": _PRICED}}, []),
     ),
 ]

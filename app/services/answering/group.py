@@ -327,15 +327,17 @@ class Groups:
             ticket.reply = self._rounds.close(row, work)
         else:
             live = self._residents.load(begin, row, self._unwritten(work))
-            self._check_file(live, work)
+            if not ticket.prices:
+                self._check_file(live, work)
             if not ticket.alone and self._is_costly(live, ticket, ticket.queries):
-                ticket.costly, ticket.slow = True, not live.data.quick
+                ticket.costly, ticket.slow = True, self._waits(live, ticket)
                 raise _Enough
             answers: list[bytes] = []
             yield from self._answers(begin, live, ticket, work, answers)
             if len(answers) < len(ticket.queries):
                 raise _not_begun()  # who repeats it is given what was answered, and asks what was not
-            ticket.reply = answers[0] if ticket.kind == "ask" else b'{"answers":[%b]}' % b",".join(answers)
+            told = b"prices" if ticket.prices else b"answers"
+            ticket.reply = answers[0] if ticket.single else b'{"%b":[%b]}' % (told, b",".join(answers))
         if key is not None:
             work.base.setdefault(row.id, row)
             work.replies[key.name] = key.row(ticket.reply, work.now)
@@ -348,9 +350,14 @@ class Groups:
     def _is_costly(self, live: Live, ticket: Ticket, asked: Sequence[Any]) -> bool:
         """Whether to answer questions aside, as far as can be told without computing anything."""
         space, on_evidence = live.session.dataset.space, live.session.opening.evidence is not None
-        if not live.data.quick:
+        if self._waits(live, ticket):
             return True
         return ticket.actor in self._slow or any(seems_costly(space, each, on_evidence=on_evidence) for each in asked)
+
+    @staticmethod
+    def _waits(live: Live, ticket: Ticket) -> bool:
+        """Whether answering waits for numbers that are not told at once."""
+        return not live.data.quick and not ticket.prices
 
     def _answers(
         self, begin: Callable[[], Transaction], live: Live, ticket: Ticket, work: Work, answers: list[bytes]
@@ -360,12 +367,12 @@ class Groups:
         where whoever asked has hung up, or the server ends.
         """
         until, size, aside = time.perf_counter() + SLICE_SECONDS, 0, False
-        away = Pause.ASIDE if live.data.quick else Pause.SOURCE
+        away = Pause.SOURCE if self._waits(live, ticket) else Pause.ASIDE
         failed: Exception | None = None
         try:
             for number, asked in enumerate(ticket.queries):
                 if ticket.alone and not ticket.costly and self._is_costly(live, ticket, [asked]):
-                    ticket.costly, ticket.slow = True, not live.data.quick
+                    ticket.costly, ticket.slow = True, self._waits(live, ticket)
                 if ticket.costly and not aside:
                     work.ballast, aside = self._residents.ballast(), True
                     yield away
@@ -388,13 +395,17 @@ class Groups:
 
     def _answer(self, live: Live, ticket: Ticket, asked: Any, work: Work, *, full: bool) -> bytes:
         """The answer to one question; of a batch, where there is none, the refusal in its place."""
-        if ticket.kind == "batch" and full:
+        if not ticket.single and full:
             return orjson.dumps(self._context.render(_batch_is_full()))
         began = time.thread_time()
         try:
-            if ticket.kind == "ask":
-                return orjson.dumps(self._rounds.answer(live, asked, work))
-            return orjson.dumps(self._rounds.try_answer(live, asked, work))
+            if ticket.prices:
+                return orjson.dumps(self._rounds.price(live, asked))
+            return orjson.dumps(self._rounds.answer(live, asked, work))
+        except CuratorError as error:
+            if ticket.single:
+                raise
+            return orjson.dumps(self._context.render(error))
         finally:
             if not ticket.costly:
                 self._slow.note(ticket.actor, time.thread_time() - began)

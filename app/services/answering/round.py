@@ -14,10 +14,12 @@ import orjson
 from app.audit import writing
 from app.curator.mechanisms.protocol import Answer, Buy, Due, MarginalTest, Measure, Source, Target, Units
 from app.curator.mechanisms.round import Hit, Miss, play, play_marginal, race
+from app.curator.session import Session
 from app.declarations.errors import CuratorError
 from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.answer_view import answer_view
+from app.services.answering.price_view import price_view
 from app.services.answering.work import LaneContext, Work
 from app.services.errors import PayloadTooLarge, Unavailable
 from app.services.measuring import evidence_row
@@ -57,13 +59,6 @@ class Rounds:
     def __init__(self, context: LaneContext, residents: Residents) -> None:
         self._context, self._residents = context, residents
 
-    def try_answer(self, live: Live, asked: Any, work: Work) -> dict[str, Any]:
-        """One answer of a batch, or the refusal that stands in its place."""
-        try:
-            return self.answer(live, asked, work)
-        except CuratorError as error:
-            return self._context.render(error)
-
     def answer(self, live: Live, asked: Any, work: Work) -> dict[str, Any]:
         """One answer: decided, played if a round is due, and recorded in memory and in the work.
 
@@ -71,13 +66,8 @@ class Rounds:
             CuratorError: when the query is refused; nothing was drawn, and nothing is recorded.
         """
         session = live.session
-        question = compiled(session.dataset.space, asked, self._residents.room)
-        query = question.query
-        target = Target(question.within, question.confidence, question.adaptive)
-        if max(len(query.canonical_bytes), len(query.blob or b"")) > RECORD_BYTES:
-            raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
+        query, target, due = self._consider(session, asked)
         work.base.setdefault(live.row.id, live.row)
-        due = session.consider(query, unverified=question.unverified, target=target)
         price = None
         if not isinstance(due, Answer):
             private = _private(live, query, due, work)
@@ -95,6 +85,26 @@ class Rounds:
             return self._record(live, query, words(asked), due, price, target, work)
         except CuratorError as error:
             raise _Unfinished from error
+
+    def price(self, live: Live, asked: Any) -> dict[str, Any]:
+        """What a question would cost as the session stands: the decision on it, from public things alone, of which
+        nothing is carried out, recorded or remembered.
+
+        Raises:
+            CuratorError: as :meth:`answer`, where that would be refused.
+        """
+        session = live.session.apart()
+        query, target, due = self._consider(session, asked)
+        return price_view(session, live.row, asked, query, due, target)
+
+    def _consider(self, session: Session, asked: Any) -> tuple[Query, Target, Answer | Due]:
+        """What is asked, how well it is wanted, and what becomes of it."""
+        question = compiled(session.dataset.space, asked, self._residents.room)
+        query = question.query
+        target = Target(question.within, question.confidence, question.adaptive)
+        if max(len(query.canonical_bytes), len(query.blob or b"")) > RECORD_BYTES:
+            raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
+        return query, target, session.consider(query, unverified=question.unverified, target=target)
 
     def _play(self, live: Live, due: Due, private: Units) -> Units | None:
         """Take noise and play: what is released, None on a miss."""

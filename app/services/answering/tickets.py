@@ -33,7 +33,7 @@ class Ticket:
         left: whether who sent it has hung up: what was not begun of it is not computed.
     """
 
-    kind: Literal["ask", "batch", "close"]
+    kind: Literal["ask", "batch", "price", "prices", "close"]
     session: str
     actor: str
     queries: Sequence[Any] = ()
@@ -45,6 +45,16 @@ class Ticket:
     costly: bool = False
     slow: bool = False
     left: bool = False
+
+    @property
+    def prices(self) -> bool:
+        """Whether it asks for prices: nothing private is looked at, and nothing recorded."""
+        return self.kind in ("price", "prices")
+
+    @property
+    def single(self) -> bool:
+        """Whether it is about one question, so that a refusal of that refuses it."""
+        return self.kind in ("ask", "price")
 
     @property
     def alone(self) -> bool:
