@@ -44,22 +44,19 @@ def test_amounts_of_a_budget() -> None:
 
 def test_the_place_in_a_statement_is_shown() -> None:
     """Would catch a caret that stands below another word."""
-    error = refusal(
-        {
-            "type": "/problems/sql-refused",
-            "detail": "age is counted in bins of five years",
-            "hint": "say age >= 30 AND age < 65",
-            "line": 2,
-            "column": 7,
-            "length": 3,
-            "near": "WHERE age BETWEEN 30 AND 64",
-        },
-        422,
-    )
+    told = "line 2, column 8: age is counted in bins of five years: say age >= 30 AND age < 65"
+    place = {"line": 2, "column": 8, "length": 3, "near": "age", "hint": "say age >= 30 AND age < 65"}
+    error = refusal({"type": "/problems/sql-refused", "detail": told} | place, 422)
     assert isinstance(error, errors.SqlRefused)
+    assert str(error) == told
+    error.statement = "SELECT COUNT(*) FROM t\n\tWHERE age BETWEEN 30 AND 64"
     first, line, caret = str(error).split("\n")
-    assert first == "line 2, column 7: age is counted in bins of five years: say age >= 30 AND age < 65"
+    assert first == told
     assert line[caret.index("^") : caret.rindex("^") + 1] == "age"
+    assert (error.near, error.hint) == ("age", "say age >= 30 AND age < 65")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    error.statement = "SELECT"
+    assert str(error) == told
 
 
 @pytest.mark.parametrize(("status", "kind"), [(401, errors.BadKey), (503, errors.Unavailable), (418, Refused)])
@@ -78,6 +75,8 @@ def test_any_body_is_a_refusal(body: dict[str, Any], status: int) -> None:
     """Would catch a hostile reply that ends the caller by another error than a refusal."""
     for kind in ("", "/problems/sql-refused", "/problems/budget-exhausted"):
         error = refusal(body | ({"type": kind} if kind else {}), status)
+        if isinstance(error, errors.SqlRefused):
+            error.statement = "SELECT\n1"
         assert str(error)
         assert copy.copy(error).args == error.args
 

@@ -124,7 +124,13 @@ class TooExact(Refused):
 
 
 class SqlRefused(Refused):
-    """A statement that has no meaning here; ``str`` shows the place."""
+    """A statement, or a part of it, has no meaning here. ``str`` shows the place where ``statement`` is known.
+
+    Attributes:
+        statement: what was sent; None where whoever made this did not say.
+    """
+
+    statement: str | None = None
 
     @property
     def line(self) -> int:
@@ -143,22 +149,23 @@ class SqlRefused(Refused):
 
     @property
     def near(self) -> str:
-        """The line of the statement that it stands in."""
+        """What is refused."""
         return str(self.extra.get("near", ""))
 
     @property
     def hint(self) -> str | None:
-        """What to write in its place."""
+        """What to write in its place; None where there is nothing to say."""
         hint = self.extra.get("hint")
         return None if hint is None else str(hint)
 
     def __str__(self) -> str:
-        told = f"line {self.line}, column {self.column}: {self.detail or self.title}"
-        if self.hint and self.hint not in told:
-            told += f": {self.hint}"
-        if self.near:
-            told += f"\n  {self.near}\n  {' ' * (self.column - 1)}{'^' * max(self.length, 1)}"
-        return told
+        told = self.detail or self.title
+        lines = [] if self.statement is None else self.statement.split("\n")
+        if not 0 < self.line <= len(lines):
+            return told
+        line = lines[self.line - 1]
+        before = "".join(mark if mark == "\t" else " " for mark in line[: self.column - 1])
+        return f"{told}\n  {line}\n  {before}{'^' * max(min(self.length, len(line)), 1)}"
 
 
 class TooLarge(Refused):
@@ -275,8 +282,8 @@ def refusal(body: object, status: int, retry_after: float | None = None) -> Refu
         retry_after: the seconds that the reply's header names, where it has one.
     """
     fields = dict(body) if isinstance(body, Mapping) else {"detail": "the reply was not a problem object"}
-    kind = str(fields.pop("type", "unknown")).rsplit("/", 1)[-1]
-    title = str(fields.pop("title", f"HTTP {status}" if kind == "unknown" else kind))
+    kind = str(fields.pop("type", "")).rsplit("/", 1)[-1] or "unknown"
+    title = str(fields.pop("title", "")) or (f"HTTP {status}" if kind == "unknown" else kind)
     detail = str(fields.pop("detail", ""))
     stated = fields.pop("status", status)
     status = stated if isinstance(stated, int) else status
