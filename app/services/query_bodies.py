@@ -32,6 +32,7 @@ class Asked:
         within: largest half-width of the answer's interval, in counts; None where nothing is said.
         confidence: of the interval; None where nothing is said.
         adaptive: whether the question was chosen by what was released before.
+        at_most: what the answer may charge of epsilon; None where nothing is said.
     """
 
     query: Query
@@ -39,6 +40,7 @@ class Asked:
     within: float | None
     confidence: float | None
     adaptive: bool
+    at_most: float | None
 
 
 def check_body(asked: Any) -> None:
@@ -85,4 +87,4 @@ def compiled(space: Space, asked: Any, room: int) -> Asked:
                 "(CURATOR_MEMORY_LIMIT)"
             )
         query, wanted = words.compiled(space), words
-    return Asked(query, wanted.unverified, wanted.within, wanted.confidence, wanted.adaptive)
+    return Asked(query, wanted.unverified, wanted.within, wanted.confidence, wanted.adaptive, wanted.at_most)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.curator.errors import QueriesExhausted, SessionClosed, UpdatesExhausted
+from app.audit.replay import replay
+from app.curator.errors import PlanInfeasible, QueriesExhausted, SessionClosed, UpdatesExhausted
 from app.declarations.errors import CuratorError
 from app.services.answering import round
 from app.services.errors import NotFound
@@ -23,7 +25,7 @@ from app.services.registered import RegisteredCounts
 from app.services.views import holder_view
 from tests.kit.noise import Noise
 from tests.kit.service import unique
-from tests.kit.world import World, make_world, wait
+from tests.kit.world import World, make_world, transcript_of, wait
 
 pytestmark = pytest.mark.integration
 
@@ -408,3 +410,47 @@ def test_whose_session_it_is_and_its_end(priced: Priced) -> None:
     assert hit["updates_left"] == 0
     with pytest.raises(UpdatesExhausted):
         priced.price(tested, COUNTS[2])
+
+
+@pytest.mark.parametrize("session", ["mw", "gaussian", "laplace", "evidence", "contract", "cuts", "smw"])
+def test_what_costs_more_is_refused(priced: Priced, session: str) -> None:
+    """What may cost more than `at_most` is refused before noise, as a question and as a price, with what it may cost
+    and without a trace; what costs as much is answered as if nothing were said, and recorded as that. Catches a limit
+    that is looked at too late, of another unit, or kept in the transcript."""
+    id, twin = priced.open(session), priced.open(session)
+    for question in SESSIONS[session][1]:
+        price = priced.price(id, question)
+        if price["epsilon"]:
+            dear = {**question, "at_most": math.nextafter(price["epsilon"], 0)}
+            drawn, before = priced.world.noise.drawn, priced.row(id)
+            refusal = priced.ask(id, dear)
+            assert isinstance(refusal, PlanInfeasible)
+            assert refusal.extra == {"needed": price["epsilon"], "at_most": dear["at_most"], "left": priced.left(id)}
+            assert told(priced.priced(id, dear)) == told(refusal)
+            assert (priced.world.noise.drawn, priced.row(id)) == (drawn, before)
+        free = not price["epsilon"]
+        allowed = {**question, "at_most": 0 if free else price["epsilon"]}
+        assert priced.price(id, allowed) == price
+        assert told(priced.ask(id, allowed)) == told(priced.ask(twin, question))
+    kept = ("query", "value", "values", "source", "asked", "target")
+    one, other = ([{k: e.get(k) for k in kept} for e in priced.world.entries(each)] for each in (id, twin))
+    assert one == other
+    verdict = replay(transcript_of(priced.world.built.services, id))
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+
+
+def test_a_batch_stops_at_nothing(priced: Priced) -> None:
+    """Each question of a batch has a limit of its own, by what is left when its turn comes; what is refused stands in
+    its place. Catches a refusal that ends a batch, and one that is charged."""
+    id = priced.open("gaussian", max_queries=4)
+    cost = priced.price(id, COUNTS[0])["epsilon"]
+    limits = [cost, cost / 2, 0.0, cost]
+    asked = [{**question, "at_most": most} for question, most in zip([*COUNTS[:3], COUNTS[0]], limits, strict=True)]
+    answers = wait(priced.world.submit(priced.ann, id, *asked, kind="batch"))["answers"]
+    assert [each.get("source", each.get("type")) for each in answers] == [
+        "measurement",
+        "/problems/plan-infeasible",
+        "/problems/plan-infeasible",
+        "cached",
+    ]
+    assert len(priced.world.movements(priced.row(id).dataset, id)) == 1

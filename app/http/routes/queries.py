@@ -128,7 +128,7 @@ async def _asker(request: Request, context: Context) -> Principal:
 def _wanted(request: Request) -> QueryModel:
     """The wanted accuracy of the answer to an array, by the address."""
     given = {name: _flag(request, name) for name in ("unverified", "adaptive")}
-    return parse_wanted(given | {name: _number(request, name) for name in ("within", "confidence")})
+    return parse_wanted(given | {name: _number(request, name) for name in ("within", "confidence", "at_most")})
 
 
 def _flag(request: Request, name: str) -> bool:

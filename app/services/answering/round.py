@@ -12,8 +12,10 @@ import numpy as np
 import orjson
 
 from app.audit import writing
+from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms.protocol import Answer, Buy, Due, MarginalTest, Measure, Source, Target, Units
 from app.curator.mechanisms.round import Hit, Miss, play, play_marginal, race
+from app.curator.plan import SessionPlan
 from app.curator.session import Session
 from app.declarations.errors import CuratorError
 from app.privacy.ledger import Amounts
@@ -66,7 +68,7 @@ class Rounds:
             CuratorError: when the query is refused; nothing was drawn, and nothing is recorded.
         """
         session = live.session
-        query, target, due = self._consider(session, asked)
+        query, target, due = self._consider(live, session, asked)
         work.base.setdefault(live.row.id, live.row)
         price = None
         if not isinstance(due, Answer):
@@ -94,17 +96,20 @@ class Rounds:
             CuratorError: as :meth:`answer`, where that would be refused.
         """
         session = live.session.apart()
-        query, target, due = self._consider(session, asked)
+        query, target, due = self._consider(live, session, asked)
         return price_view(session, live.row, asked, query, due, target)
 
-    def _consider(self, session: Session, asked: Any) -> tuple[Query, Target, Answer | Due]:
-        """What is asked, how well it is wanted, and what becomes of it."""
+    def _consider(self, live: Live, session: Session, asked: Any) -> tuple[Query, Target, Answer | Due]:
+        """What is asked, how well it is wanted, and what becomes of it, by the session or one apart from it."""
         question = compiled(session.dataset.space, asked, self._residents.room)
         query = question.query
         target = Target(question.within, question.confidence, question.adaptive)
         if max(len(query.canonical_bytes), len(query.blob or b"")) > RECORD_BYTES:
             raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
-        return query, target, session.consider(query, unverified=question.unverified, target=target)
+        due = session.consider(query, unverified=question.unverified, target=target)
+        if question.at_most is not None and not isinstance(due, Answer):
+            _check_cost(session.plan, due.price, question.at_most, live.row)
+        return query, target, due
 
     def _play(self, live: Live, due: Due, private: Units) -> Units | None:
         """Take noise and play: what is released, None on a miss."""
@@ -227,6 +232,22 @@ class Rounds:
         work.ledger.append(movement)
         self._residents.end(row.id)
         return orjson.dumps(session_view(closed))
+
+
+def _check_cost(plan: SessionPlan, price: Amounts, most: float, row: SessionRow) -> None:
+    """Refuse what may cost more than somebody would pay.
+
+    Raises:
+        PlanInfeasible: saying how much it may cost.
+    """
+    needed = spending.charged_epsilon(plan, price)
+    if needed > most:
+        raise PlanInfeasible(
+            f"the answer may cost {needed:.6g} of epsilon, where at_most is {most:.6g}: allow more, or ask for less",
+            needed=needed,
+            at_most=most,
+            left=spending.left_epsilon(plan, row, None),
+        )
 
 
 def _private(live: Live, query: Query, due: Due, work: Work) -> Units:

@@ -73,6 +73,11 @@ class QueryModel(BaseModel):
         lt=1,
         description="of the answer's interval; the session's where it is left out",
     )
+    at_most: Weight | None = Field(
+        default=None,
+        ge=0,
+        description="the most that the answer may charge of epsilon; what may cost more is refused, and costs nothing",
+    )
     adaptive: StrictBool = Field(
         default=False,
         description="whether the question was chosen by what was released before, which takes a wider interval",
