@@ -1,0 +1,494 @@
+"""A statement as questions of the contract, and the answers to them as columns and rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlglot import exp
+
+from app.spaces.errors import InvalidQuery
+from app.spaces.queries.registry import parse_query
+from app.sql import conditions
+from app.sql.aggregates import FUNCTIONS, Aggregate, aggregate
+from app.sql.errors import SqlRefused
+from app.sql.grouping import Group, Type, group
+from app.sql.options import Wishes, wishes
+from app.sql.source import Source, read
+from app.sql.table import Table
+
+#: The aggregates of one statement, at most.
+MOST_AGGREGATES = 8
+#: A question that looks at more values is compiled where it is answered.
+_MOST_LOOKED_AT = 1 << 20
+Role = Literal["group", "value", "standard_error", "low", "high"]
+_BEHIND: tuple[tuple[str, Role], ...] = (("_se", "standard_error"), ("_low", "low"), ("_high", "high"))
+_BOUNDS: dict[str, Role] = {"DP_INTERVAL_LOW": "low", "DP_INTERVAL_HIGH": "high"}
+#: What has no place in a statement, by its part of the tree, and what to say instead.
+_PARTS = {
+    "with_": ("WITH: there are no subqueries", "ask each statement by itself"),
+    "joins": ("one table is asked at a time", "join tables before they are registered"),
+    "laterals": ("one table is asked at a time", "join tables before they are registered"),
+    "having": ("there is no HAVING", "choose among the rows of the answer"),
+    "distinct": ("there is no DISTINCT", "GROUP BY the columns"),
+    "windows": ("there are no windows", "use GROUP BY"),
+    "qualify": ("there are no windows (QUALIFY)", "use GROUP BY"),
+    "offset": ("there is no OFFSET", "take the rows that you want from the answer"),
+}
+_KNOWN = {"expressions", "from_", "where", "group", "order", "limit"}
+CHOSEN = (
+    "rows were chosen by their noisy values: the intervals are nominal for cells that were not chosen by their noise, "
+    "and the largest values tend to be too large"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the result.
+
+    Attributes:
+        name: of it.
+        type: of its values, of which any may be null.
+        role: what its values are.
+        place: of a group which of them, else of which question.
+    """
+
+    name: str
+    type: Type
+    role: Role
+    place: int
+
+    def view(self) -> dict[str, str]:
+        """What is said of it beside the rows."""
+        return {"name": self.name, "type": self.type, "role": self.role}
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """One part of an ``ORDER BY``: a column, or what is not selected, as a column."""
+
+    column: Column
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A statement that asks.
+
+    Attributes:
+        explain: whether its price is asked for, and no answer.
+        questions: in the contract's words, with what is wanted of their answers.
+        columns: of the result.
+        at_most: of epsilon that all answers together may cost; None where nothing is said.
+        notices: for who asks.
+    """
+
+    source: Source
+    explain: bool
+    questions: tuple[dict[str, Any], ...]
+    columns: tuple[Column, ...]
+    at_most: float | None
+    notices: tuple[str, ...]
+    _places: tuple[exp.Expr, ...]
+    _groups: tuple[Group, ...]
+    _order: tuple[_Order, ...]
+    _limit: int | None
+
+    def refused(self, question: int, problem: str) -> SqlRefused:
+        """The refusal of a question, at its aggregate."""
+        try:
+            self.source.refuse(self._places[question], problem)
+        except SqlRefused as error:
+            return error
+
+    def rows(self, answers: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+        """The rows of the result, from the answers to the questions in their order."""
+        first = answers[0]
+        if "axes" not in first:
+            cells: list[tuple[Any, ...]] = [()]
+        else:
+            labels = [axis["labels"] for axis in first["axes"]][: len(self._groups)]
+            cells = _cells([len(each) for each in labels])
+        found = [_Row(self, answers, number, cell) for number, cell in enumerate(cells)]
+        for order in reversed(self._order):
+            nothing = [row for row in found if row.value(order.column) is None]
+            told = [row for row in found if row.value(order.column) is not None]
+            told.sort(key=lambda row, by=order.column: row.key(by), reverse=order.descending)  # type: ignore[misc]
+            found = nothing + told if order.nulls_first else told + nothing
+        return [[row.value(column) for column in self.columns] for row in found[: self._limit]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of the result: a combination of labels."""
+
+    select: Select
+    answers: Sequence[Mapping[str, Any]]
+    number: int
+    cell: tuple[int, ...]
+
+    def value(self, column: Column) -> Any:
+        """What stands in a column."""
+        if column.role == "group":
+            # Labels are the same in the answer to every question of a statement.
+            label = self.answers[0]["axes"][column.place]["labels"][self.cell[column.place]]
+            return self.select._groups[column.place].value(label)
+        answer = self.answers[column.place]
+        if "axes" not in answer:
+            return _single(answer, column.role)
+        several = len(answer["axes"]) > len(self.select._groups)
+        count = len(answer["axes"][-1]["labels"]) if several else 1
+        own = [_of_table(answer, column.role, self.number * count + k) for k in range(count)]
+        return own if several else own[0]
+
+    def key(self, column: Column) -> Any:
+        """What rows are ordered by: ranges by their order, and not by their letters."""
+        if column.role == "group" and self.select._groups[column.place].ranged:
+            return self.cell[column.place]
+        value = self.value(column)
+        return [(each is None, each or 0) for each in value] if isinstance(value, list) else value
+
+
+def _single(answer: Mapping[str, Any], role: Role) -> Any:
+    if role in ("value", "standard_error"):
+        return answer.get(role)
+    ends = answer.get("interval")
+    return None if ends is None else ends[role == "high"]
+
+
+def _of_table(answer: Mapping[str, Any], role: Role, number: int) -> Any:
+    if role == "value":
+        return answer["values"][number]
+    told = answer.get("standard_errors" if role == "standard_error" else "intervals")
+    found = None if told is None else told[number]
+    return found if role == "standard_error" or found is None else found[role == "high"]
+
+
+def _cells(lengths: Sequence[int]) -> list[tuple[Any, ...]]:
+    """All combinations in the order of an answer: the last place changes first."""
+    found: list[tuple[Any, ...]] = []
+    for number in range(math.prod(lengths)):
+        cell = []
+        for length in reversed(lengths):
+            number, place = divmod(number, length)
+            cell.append(place)
+        found.append(tuple(reversed(cell)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """``SHOW TABLES``: the data sets that there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """``DESCRIBE``: the attributes of the table."""
+
+
+Statement = Select | ShowTables | Describe
+
+
+def translate(text: str, table: Table) -> Statement:
+    """A statement as questions to a table.
+
+    Raises:
+        SqlRefused: when it has no meaning here, with the place and, where there is one, the way to say it.
+    """
+    source = read(text)
+    try:
+        if source.kind == "show":
+            return ShowTables()
+        if source.table is not None:
+            named = source.table.token_type.name in ("IDENTIFIER", "STRING")
+            table.check_named(source, source.table.text, quoted=named, at=source.table)
+            return Describe()
+        assert source.tree is not None
+        return _Reading(source, table, source.tree).select()
+    except RecursionError:
+        raise SqlRefused(text, 0, len(text), "it is nested too deep", "leave parentheses out") from None
+
+
+class _Reading:
+    """Reads one SELECT."""
+
+    def __init__(self, source: Source, table: Table, tree: exp.Select) -> None:
+        self._source, self._table, self._tree = source, table, tree
+        self._aggregates: list[tuple[exp.Expr, Aggregate]] = []
+        #: Values by the names that they are selected under, and the columns that are groups.
+        self._aliases: dict[str, int] = {}
+
+    def select(self) -> Select:
+        """The statement."""
+        source, tree = self._source, self._tree
+        self._check_parts()
+        wanted = wishes(source, self._table)
+        groups = self._groups()
+        where = conditions.where(source, self._table, tree.args["where"].this if tree.args.get("where") else None)
+        columns = self._columns(groups)
+        order = tuple(
+            self._order(each, groups, columns)
+            for each in (tree.args["order"].expressions if tree.args.get("order") else ())
+        )
+        limit = self._limit()
+        questions: list[dict[str, Any]] = []
+        places: list[exp.Expr] = []
+        numbers: list[int] = []
+        for node, found in self._aggregates:
+            question = self._question(found, groups, where, wanted)
+            if question not in questions:
+                self._check(node, question)
+                questions.append(question)
+                places.append(node)
+            numbers.append(questions.index(question))
+
+        def asked(column: Column) -> Column:
+            if column.role == "group":
+                return column
+            return Column(column.name, column.type, column.role, numbers[column.place])
+
+        ordered = tuple(_Order(asked(each.column), each.descending, each.nulls_first) for each in order)
+        return Select(
+            source,
+            source.explain,
+            tuple(questions),
+            tuple(map(asked, columns)),
+            wanted.at_most,
+            tuple(self._notices(groups, ordered, limit)),
+            tuple(places),
+            tuple(groups),
+            ordered,
+            limit,
+        )
+
+    def _check_parts(self) -> None:
+        source, tree = self._source, self._tree
+        for name, part in tree.args.items():
+            if not part or name in _KNOWN:
+                continue
+            at = part[0] if isinstance(part, list) else part
+            problem, hint = _PARTS.get(name, (f"{name.rstrip('s_').upper()} is not understood here", None))
+            source.refuse(at if isinstance(at, exp.Expr) else tree, problem, hint)
+        from_ = tree.args.get("from_")
+        if from_ is None:
+            source.refuse(tree, "no table is asked", f'say FROM "{self._table.spec.name}"')
+        named = from_.this
+        if not isinstance(named, exp.Table) or not isinstance(named.this, exp.Identifier):
+            source.refuse(
+                named, "a table is meant to stand here", "there are no subqueries: ask each statement by itself"
+            )
+        if named.args.get("joins"):
+            source.refuse(named.args["joins"][0], *_PARTS["joins"])
+        extra = {name for name, part in named.args.items() if part} - {"this", "alias", "db"}
+        schema = named.args.get("db")
+        if extra or (schema is not None and schema.name.lower() != "public"):
+            source.refuse(named, "of a table there is its name alone", f'say FROM "{self._table.spec.name}"')
+        self._table.check_named(source, named.this.name, quoted=bool(named.this.quoted), at=named.this)
+        known = {self._table.spec.name.lower(), named.alias.lower()} - {""}
+        for column in tree.find_all(exp.Column):
+            if column.table and column.table.lower() not in known:
+                source.refuse(column.args["table"], f"there is no table {column.table[:64]!r} here", "leave it out")
+
+    def _groups(self) -> list[Group]:
+        tree, source = self._tree, self._source
+        given = tree.args.get("group")
+        if given is None:
+            return []
+        if {name for name, part in given.args.items() if part} - {"expressions"}:
+            source.refuse(given, "records are grouped once", "leave ROLLUP, CUBE, GROUPING SETS and ALL out")
+        found: list[Group] = []
+        for node in given.expressions:
+            if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
+                source.refuse(node, "records are grouped once", "leave ROLLUP, CUBE and GROUPING SETS out")
+            each = group(source, self._table, self._selected(node))
+            name = each.values.attribute.name
+            if any(name == other.values.attribute.name for other in found):
+                source.refuse(node, f"records are grouped by {name} twice", "name it once")
+            found.append(each)
+        return found
+
+    def _selected(self, node: exp.Expr) -> exp.Expr:
+        """What a number or another name stands for: a part of what is selected."""
+        parts = self._tree.expressions
+        if isinstance(node, exp.Literal) and not node.is_string:
+            place = int(node.this) if str(node.this).isdigit() and len(str(node.this)) < 6 else 0
+            if not 1 <= place <= len(parts):
+                self._source.refuse(node, "no column that is selected has this number")
+            return _bare(parts[place - 1])
+        if isinstance(node, exp.Column) and not node.table:
+            names = {attribute.name.lower() for attribute in self._table.spec.attributes}
+            called = [
+                each.this for each in parts if isinstance(each, exp.Alias) and each.alias.lower() == node.name.lower()
+            ]
+            # A column of the table comes before one that is only called so, as in PostgreSQL.
+            if called and node.name.lower() not in names:
+                return _bare(called[0])
+        return node
+
+    def _columns(self, groups: Sequence[Group]) -> list[Column]:
+        parts = self._tree.expressions
+        told = [_bare(each) for each in parts]
+        bounded = any(_bound(node) for node in told)
+        found: list[Column] = []
+        late: list[tuple[int, exp.Expr, str]] = []
+        taken: set[str] = set()
+        for part, node in zip(parts, told, strict=True):
+            if _bound(node):
+                late.append((len(found), node, part.alias))
+                found.append(Column("", "double", "low", 0))
+                continue
+            place = _place_of(node, groups)
+            if place is not None:
+                found.append(Column(_free(part.alias or groups[place].name, taken), groups[place].type, "group", place))
+                continue
+            if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+                self._table.column(self._source, node, at=node)
+                self._source.refuse(node, "records are not shown one by one", "GROUP BY the column, and COUNT(*)")
+            asked = self._aggregate(node)
+            own = self._aggregates[asked][1]
+            name = _free(part.alias or own.name, taken)
+            self._aliases.setdefault(name.lower(), asked)
+            kind: Type = "double[]" if own.several else "double"
+            found.append(Column(name, kind, "value", asked))
+            if not bounded:
+                found += [Column(_free(name + end, taken), kind, role, asked) for end, role in _BEHIND]
+        for place, node, alias in late:
+            role = _BOUNDS[str(node.this).upper()]
+            asked = self._of_bound(node)
+            own = self._aggregates[asked][1]
+            name = _free(alias or f"{node.this}".lower(), taken)
+            found[place] = Column(name, "double[]" if own.several else "double", role, asked)
+        if not self._aggregates:
+            self._source.refuse(self._tree, "nothing is counted", f"select an aggregate: {FUNCTIONS}")
+        return found
+
+    def _of_bound(self, node: exp.Expr) -> int:
+        if len(node.expressions) != 1:
+            self._source.refuse(node, "it has one aggregate", "name one that is selected: DP_INTERVAL_LOW(n)")
+        inner = node.expressions[0]
+        if isinstance(inner, exp.Column):
+            asked = self._aliases.get(inner.name.lower())
+            if asked is None:
+                self._source.refuse(inner, "no aggregate is selected under this name", "say COUNT(*) AS n first")
+            return asked
+        return self._aggregate(inner)
+
+    def _aggregate(self, node: exp.Expr) -> int:
+        """The place of an aggregate among those that are asked."""
+        found = aggregate(self._source, self._table, node)
+        if len(self._aggregates) >= MOST_AGGREGATES:
+            self._source.refuse(
+                node, f"a statement has at most {MOST_AGGREGATES} aggregates", "ask the others in another one"
+            )
+        self._aggregates.append((node, found))
+        return len(self._aggregates) - 1
+
+    def _question(
+        self, found: Aggregate, groups: Sequence[Group], where: dict[str, Any], wanted: Wishes
+    ) -> dict[str, Any]:
+        names = [each.values.attribute.name for each in groups]
+        bins = {name: each.bins for name, each in zip(names, groups, strict=True) if each.bins is not None}
+        selected = conditions.joined(where, found.there)
+        question: dict[str, Any]
+        if found.kind == "predicate":
+            question = {"type": "marginal", "attributes": names} if groups else {"type": "predicate"}
+        else:
+            question = dict(found.asked) | ({"group_by": names} if groups else {})
+        if bins:
+            question["bins"] = bins
+        if selected or question["type"] == "predicate":
+            question["where"] = selected
+        return question | wanted.fields
+
+    def _check(self, node: exp.Expr, question: dict[str, Any]) -> None:
+        """Refuse at its aggregate what the space does not have."""
+        try:
+            words = parse_query(question)
+            if words.looked_at(self._table.space) <= _MOST_LOOKED_AT:
+                words.compiled(self._table.space)
+        except InvalidQuery as error:
+            self._source.refuse(node, error.detail)
+
+    def _order(self, node: exp.Expr, groups: Sequence[Group], columns: Sequence[Column]) -> _Order:
+        assert isinstance(node, exp.Ordered)
+        if {name for name, part in node.args.items() if part} - {"this", "desc", "nulls_first"}:
+            self._source.refuse(node, "ORDER BY has ASC or DESC, NULLS FIRST or LAST, and nothing else")
+        descending, nulls_first = bool(node.args.get("desc")), bool(node.args.get("nulls_first"))
+        by = node.this
+        if isinstance(by, exp.Column) and not by.table:
+            named = [column for column in columns if column.name.lower() == by.name.lower()]
+            if named:
+                return _Order(named[0], descending, nulls_first)
+        target = self._selected(by)
+        place = _place_of(target, groups)
+        if place is not None:
+            return _Order(Column("", "text", "group", place), descending, nulls_first)
+        if _bound(target):
+            column = Column("", "double", _BOUNDS[str(target.this).upper()], self._of_bound(target))
+            return _Order(column, descending, nulls_first)
+        same = [k for k, (other, _) in enumerate(self._aggregates) if other == target]
+        if not same:
+            self._source.refuse(by, "rows are ordered by what is selected", "select it, and name it here")
+        return _Order(Column("", "double", "value", same[0]), descending, nulls_first)
+
+    def _limit(self) -> int | None:
+        limit = self._tree.args.get("limit")
+        if limit is None:
+            return None
+        count = limit.args.get("expression") or limit.args.get("count")
+        options = limit.args.get("limit_options")
+        odd = options is not None and (options.args.get("percent") or options.args.get("with_ties"))
+        text = str(count.this) if isinstance(count, exp.Literal) and not count.is_string else ""
+        if odd or not text.isdigit() or len(text) > 9 or limit.args.get("expressions"):
+            self._source.refuse(limit, "LIMIT is a whole number of rows", "say LIMIT 10")
+        return int(text)
+
+    def _notices(self, groups: Sequence[Group], order: Sequence[_Order], limit: int | None) -> list[str]:
+        notices = [
+            f"records without a value of {each.values.attribute.name} are in none of its bins: IS NULL finds them"
+            for each in groups
+            if each.bins is not None and each.values.attribute.missing
+        ]
+        if limit is not None and any(each.column.role != "group" for each in order):
+            notices.append(CHOSEN)
+        return notices
+
+
+def _bare(part: exp.Expr) -> exp.Expr:
+    """What is selected, without the name that it gets."""
+    found: exp.Expr = part.unalias()
+    return found
+
+
+def _bound(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and str(node.this).upper() in _BOUNDS
+
+
+def _place_of(node: exp.Expr, groups: Sequence[Group]) -> int | None:
+    """Which of the groups an expression is, if it is one."""
+    written = _unqualified(node)
+    return next((place for place, each in enumerate(groups) if _unqualified(each.written) == written), None)
+
+
+def _unqualified(node: exp.Expr) -> str:
+    """An expression without the tables of its columns, and without regard to how letters are written."""
+    copy = node.copy()
+    for column in list(copy.find_all(exp.Column)):
+        column.set("table", None)
+    for paren in list(copy.find_all(exp.Paren)):
+        if paren.parent is None:
+            return _unqualified(paren.this)
+    return copy.sql().lower().replace('"', "")
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A name that no column has, this one where it is free."""
+    found, number = name, 1
+    while found.lower() in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.add(found.lower())
+    return found
