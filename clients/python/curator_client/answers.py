@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -308,6 +307,8 @@ class Table(Told, Sequence[Row]):
 
     def to_csv(self, path: str | PathLike[str] | None = None) -> str:
         """As CSV, with empty fields for what is not known; written to a file where one is named."""
+        import csv
+
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -326,8 +327,7 @@ class Table(Told, Sequence[Row]):
         for name, axis, labels in self._places():
             kinds = pd.CategoricalDtype([label for label in axis.labels if label is not None], ordered=True)
             columns[name] = pd.Categorical(labels, dtype=kinds)
-        for place, name in enumerate(NUMBERS):
-            numbers = [_numbers(value)[place] for _, value in self._rows]
+        for name, numbers in self._known():
             columns[name] = pd.Series(numbers, dtype="float64")
         frame: pandas.DataFrame = pd.DataFrame(columns)
         return frame
@@ -345,8 +345,7 @@ class Table(Told, Sequence[Row]):
                 columns.append(pl.Series(name, texts_there, dtype=pl.Enum(texts)))
             else:
                 columns.append(pl.Series(name, labels, dtype=pl.Int64 if kind is int else pl.Float64))
-        for place, name in enumerate(NUMBERS):
-            numbers = [_numbers(value)[place] for _, value in self._rows]
+        for name, numbers in self._known():
             columns.append(pl.Series(name, numbers, dtype=pl.Float64))
         frame: polars.DataFrame = pl.DataFrame(columns)
         return frame
@@ -361,8 +360,8 @@ class Table(Told, Sequence[Row]):
             kind = _kind(axis.labels)
             there = [None if label is None else kind(label) for label in labels]
             columns[name] = pa.array(there, kinds[kind])
-        for place, name in enumerate(NUMBERS):
-            columns[name] = pa.array([_numbers(value)[place] for _, value in self._rows], pa.float64())
+        for name, numbers in self._known():
+            columns[name] = pa.array(numbers, pa.float64())
         return pa.table(columns)
 
     def plot(self, ax: matplotlib.axes.Axes | None = None) -> matplotlib.axes.Axes:
@@ -379,11 +378,17 @@ class Table(Told, Sequence[Row]):
         return standing_alone(self._repr_html_())
 
     def _repr_html_(self) -> str:
-        from curator_client.figures import forest
+        from curator_client.figures import MOST, forest
 
-        marks = [_mark(labels, value) for labels, value in self._rows]
+        marks = [_mark(labels, value) for labels, value in self._rows[:MOST]]
         names = [axis.name for axis in self._axes]
-        return forest(self.title, names, marks, confidence=self.confidence, notes=_notes(self))
+        return forest(self.title, names, marks, in_all=len(self), confidence=self.confidence, notes=_notes(self))
+
+    def _known(self) -> Iterator[tuple[str, list[float | None]]]:
+        """For each column of numbers its name, and the number of each row; None for what is not known."""
+        rows = [_numbers(value) for _, value in self._rows]
+        for place, name in enumerate(NUMBERS):
+            yield name, [row[place] for row in rows]
 
     def _places(self) -> Iterator[tuple[str, Axis, list[Label]]]:
         """For each axis its column's name, and the label of each row."""

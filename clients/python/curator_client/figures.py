@@ -65,6 +65,7 @@ def forest(
     axes: Sequence[str],
     marks: Sequence[Mark],
     *,
+    in_all: int | None = None,
     confidence: float | None = None,
     notes: Iterable[str] = (),
 ) -> str:
@@ -76,11 +77,12 @@ def forest(
     Args:
         title: what the numbers are.
         axes: what the labels are of.
-        marks: the numbers, in the order of the rows.
+        marks: the numbers, in the order of the rows; the first ``MOST`` are drawn.
+        in_all: how many numbers there are, where not all were given.
         confidence: with which the intervals hold; None where there are none.
         notes: what else is to be said, below.
     """
-    drawn = marks[:MOST]
+    drawn, count = marks[:MOST], len(marks) if in_all is None else in_all
     lasts = list(dict.fromkeys(mark.labels[-1] for mark in drawn if mark.labels))
     scale = _scale([number for mark in drawn for number in _reach(mark)])
     texts = [_texts(mark) for mark in drawn]
@@ -109,14 +111,14 @@ def forest(
         rows.append(_row(mark, text, kind, y, ends, left, scale))
     parts += _grid(scale, left, top, y + 4)
     parts += rows
-    if len(marks) > MOST:
+    if count > len(drawn):
         y += _ROW
-        parts.append(_text(f"and {len(marks) - MOST:,} more", 0, y - 8, "more", soft=True))
+        parts.append(_text(f"and {count - len(drawn):,} more", 0, y - 8, "more", soft=True))
     for line in _wrapped([_READ.format(span=span), *notes], width):
         y += 19
         parts.append(_text(line, 0, y + 8, "note", "400 12px", soft=True))
     told = "; ".join(_told(mark, axes) for mark in drawn)
-    return _svg("forest", title, f"{len(marks):,} numbers. {told}.", parts, width, y + 20)
+    return _svg("forest", title, f"{told}.", parts, width, y + 20)
 
 
 def standing_alone(drawing: str) -> str:

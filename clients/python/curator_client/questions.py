@@ -10,6 +10,8 @@ import json
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from curator_client.conditions import Condition, Where, attribute, copied, joined, listed, plain_value, selected
@@ -348,18 +350,8 @@ def sparse(indices: Iterable[Any], weights: Iterable[float]) -> Question[Answer]
 
 def dense(weights: Any) -> Question[Answer]:
     """A weight for every cell, in the shape of the data set: nested lists, or anything with the buffer protocol."""
-    given = weights.tolist() if callable(getattr(weights, "tolist", None)) else weights
-    if not isinstance(given, Sequence):
-        given = memoryview(given).tolist()
-    shape = []
-    first = given
-    while isinstance(first, Sequence) and not isinstance(first, str | bytes):
-        if not first:
-            raise ValueError("weights: there is no cell without one")
-        shape.append(len(first))
-        first = first[0]
-    numbers = array("d", _flat(given, shape))
-    if not all(abs(number) < float("inf") for number in numbers):
+    shape, numbers = _doubles(weights) or _nested(weights)
+    if not all(map(isfinite, numbers)):
         raise ValueError("weights: finite numbers")
     return Dense(shape, numbers)
 
@@ -412,13 +404,32 @@ def _groups(given: Groups) -> dict[str, Any]:
     return found
 
 
-def _flat(given: Any, shape: Sequence[int]) -> Iterable[float]:
-    """The numbers of nested lists of a shape, row by row."""
-    nested = isinstance(given, Sequence) and not isinstance(given, str | bytes)
-    if nested != bool(shape) or (nested and len(given) != shape[0]):
-        raise ValueError("weights: nested lists have the same lengths everywhere")
-    if not shape:
-        yield float(given)
-        return
-    for item in given:
-        yield from _flat(item, shape[1:])
+def _doubles(given: Any) -> tuple[Sequence[int], array[float]] | None:
+    """The shape and the numbers of what has them in memory as they are needed; None of anything else."""
+    try:
+        view = memoryview(given)
+    except TypeError:
+        return None
+    if view.format != "d" or not view.c_contiguous or view.shape is None:
+        return None
+    return view.shape, array("d", view.tobytes())
+
+
+def _nested(given: Any) -> tuple[Sequence[int], array[float]]:
+    """The shape and the numbers, row by row, of nested lists or of what can be made such."""
+    if callable(getattr(given, "tolist", None)):
+        given = given.tolist()
+    level: list[Any] = [given if isinstance(given, Sequence) else memoryview(given).tolist()]
+    shape: list[int] = []
+    while all(map(_is_nested, level)):
+        shape.append(len(level[0]))
+        if not shape[-1] or any(len(items) != shape[-1] for items in level):
+            raise ValueError("weights: nested lists have the same lengths everywhere, and none is empty")
+        level = list(chain.from_iterable(level))
+    if any(map(_is_nested, level)):
+        raise ValueError("weights: numbers stand in lists of the same depth")
+    return shape, array("d", map(float, level))
+
+
+def _is_nested(given: Any) -> bool:
+    return isinstance(given, list | tuple) or (isinstance(given, Sequence) and not isinstance(given, str | bytes))
