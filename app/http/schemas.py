@@ -6,6 +6,7 @@ is checked again.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, WithJsonSchema
@@ -14,7 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 from app.constructions.mechanism import AnyMechanism
 from app.curator.comparison import MOST_MECHANISMS
 from app.curator.plan import BoundStatus
-from app.curator.request import SessionRequest
+from app.curator.request import MOST_QUERIES, SessionRequest
 from app.declarations.spec import NAME, Spec
 
 
@@ -62,6 +63,22 @@ class ComparisonRequest(SessionRequest):
     mechanisms: list[AnyMechanism] = Field(
         min_length=1, max_length=MOST_MECHANISMS, description="mechanisms to compare, in the place of mechanism"
     )
+
+
+class Swept(Body):
+    """The values to sweep over: for each epsilon every number of questions, at most 48 points in all."""
+
+    refusal = "name lists of values of epsilon, of max_queries or of both, and nothing else"
+
+    epsilon: list[Annotated[float, Field(ge=0, le=1000)]] = Field(default=[], min_length=1)
+    max_queries: list[Annotated[int, Field(ge=1, le=MOST_QUERIES)]] = Field(default=[], min_length=1)
+
+
+class SweepRequest(SessionRequest):
+    """A session asked for with several shares or numbers of questions, to see what each would promise."""
+
+    epsilon: Decimal = Field(default=Decimal(0), ge=0, le=1000, description="unless it is swept over")
+    sweep: Swept
 
 
 class Declaration(RootModel[Annotated[Spec, Field(discriminator="kind")]]):
@@ -426,6 +443,26 @@ class PlanReply(PlanView):
 
     independent_gaussian: GaussianView | None
     advice: str
+    note: str | None
+
+
+class PointView(Reply):
+    """A session of a sweep, with what is foretold and promised of it as its plan tells it, or the problem that keeps it
+    from a plan. ``max_queries`` is null where none is declared."""
+
+    epsilon: float
+    max_queries: int | None
+    mechanism: dict[str, Any] | None = None
+    error_bound: float | None = None
+    expected_standard_errors: dict[str, float | dict[str, float | None] | None] | None = None
+    independent_gaussian: GaussianView | None = None
+    problem: ProblemDocument | None = None
+
+
+class SweepView(Reply):
+    """The points of a sweep, for each epsilon every number of questions. ``note`` is as of the plan of a session."""
+
+    points: list[PointView]
     note: str | None
 
 

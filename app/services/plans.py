@@ -17,6 +17,7 @@ from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import chosen, make_plan, planning_bytes
 from app.curator.release_effort import expected_seconds
 from app.curator.request import SessionRequest, parse_request, parse_session
+from app.curator.sweep import parse_sweep
 from app.curator.workload_comparison import ways_of
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.patience import Check, while_wanted
@@ -47,9 +48,37 @@ class Plans:
         request = parse_session(asked)
         dataset = self._datasets.public(request.dataset)
         with while_wanted(check):
-            opening, why = self.opening(dataset, request)
-            request, plan = opening.request, opening.plan
-            expectation, paid = plan.expectation(dataset, request), plan.paid(dataset, request)
+            return self._told(dataset, request)
+
+    def sweep(self, asked: Mapping[str, Any], check: Check = lambda: None) -> dict[str, Any]:
+        """What sessions of several shares and numbers of questions would promise, each as :meth:`plan` tells it.
+
+        Raises:
+            InvalidRequest, NotFound: as opening would.
+        """
+        requests = parse_sweep(asked)
+        dataset = self._datasets.public(requests[0].dataset)
+        with while_wanted(check):
+            return {"points": [self._point(dataset, request) for request in requests]}
+
+    def _point(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, Any]:
+        """A point of a sweep, with what its plan says or why there is none."""
+        point = {
+            "epsilon": float(request.epsilon),
+            "max_queries": request.max_queries if request.declared else None,
+        }
+        try:
+            told = self._told(dataset, request)
+        except (PlanInfeasible, InvalidRequest) as error:
+            return {**point, "problem": self._render(error)}
+        said = ("mechanism", "error_bound", "expected_standard_errors", "independent_gaussian")
+        return {**point, **{name: told[name] for name in said}}
+
+    def _told(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, Any]:
+        """A plan with what is to be expected of it, and the line that it has to beat."""
+        opening, why = self.opening(dataset, request)
+        request, plan = opening.request, opening.plan
+        expectation, paid = plan.expectation(dataset, request), plan.paid(dataset, request)
         scales = noise_scales(dataset, request, plan)
         line = {"independent_gaussian": None, "advice": FREE}
         if request.epsilon:

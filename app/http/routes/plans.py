@@ -19,19 +19,23 @@ router = APIRouter(tags=["sessions"], route_class=Route, responses=problem_respo
 
 @router.post(
     "/v1/plans",
-    summary="The plan a session would have, those of several mechanisms side by side, or all ways to have a workload "
-    "answered; charges nothing",
-    response_model=schemas.PlanReply | schemas.ComparisonView | schemas.WorkloadPlans,
+    summary="The plan a session would have, what several shares and numbers of questions would promise, plans of "
+    "several mechanisms side by side, or all ways to have a workload answered; charges nothing",
+    response_model=schemas.PlanReply | schemas.SweepView | schemas.ComparisonView | schemas.WorkloadPlans,
     responses=problem_responses(404, 413, 422),
     dependencies=[HEAVY],
 )
 def plan(
     services: UseCases,
     actor: Caller,
-    asked: Annotated[dict[str, Any], Depends(JsonObject(SessionRequest | schemas.ComparisonRequest))],
+    asked: Annotated[
+        dict[str, Any], Depends(JsonObject(SessionRequest | schemas.ComparisonRequest | schemas.SweepRequest))
+    ],
     work: PlanTurn,
 ) -> Response:
-    if "workload" in asked or "tables" in asked:
+    if "sweep" in asked:
+        made = services.plans.sweep
+    elif "workload" in asked or "tables" in asked:
         made = services.plans.ways
     elif "mechanisms" in asked:
         made = services.plans.compare
