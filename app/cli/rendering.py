@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         Grant,
         Holder,
         Ledger,
-        Marginal,
         Member,
         Plan,
         Principal,
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
         ReleaseState,
         Report,
         SessionState,
+        Table,
         WorkloadPlan,
     )
-    from curator_client.replies import Answered
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -65,8 +64,8 @@ def progress_of(done: int | None, left: int | None) -> str:
     return f"{done:,}" if left is None else f"{done:,} of {done + left:,}"
 
 
-def _facts(title: str, facts: Mapping[str, object]) -> Table:
-    table = Table(title=title, title_justify="left", show_header=False)
+def _facts(title: str, facts: Mapping[str, object]) -> Grid:
+    table = Grid(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right", overflow="fold")
     for name, value in facts.items():
@@ -77,7 +76,7 @@ def _facts(title: str, facts: Mapping[str, object]) -> Table:
 def show_check(found: Check) -> None:
     """Print on standard error what a check found beside the declaration."""
     if found.problems:
-        table = Table("record", "attribute", "problem", title="A registration would be refused", title_justify="left")
+        table = Grid("record", "attribute", "problem", title="A registration would be refused", title_justify="left")
         for problem in found.problems:
             row = "" if problem.row is None else cell(problem.row)
             table.add_row(row, Text(problem.attribute or ""), Text(problem.detail))
@@ -125,7 +124,7 @@ def show_plan(made: Plan, chosen: Mapping[str, object]) -> None:
 
 def show_comparison(found: Comparison) -> None:
     """Print the plans of several mechanisms, one row a mechanism."""
-    table = Table("", "mechanism")
+    table = Grid("", "mechanism")
     for column in ("error bound (counts)", "... for all queries", "updates", "noise scale (counts)"):
         table.add_column(column, justify="right")
     table.add_column("why not")
@@ -143,12 +142,12 @@ def show_comparison(found: Comparison) -> None:
 
 
 def _interval(ends: tuple[float, float] | None, error: float | None) -> str:
-    from curator_client.expectations import figure
+    from curator_client.words import figure
 
     return "n/a" if ends is None else " to ".join(figure(end, error) for end in ends)
 
 
-def _about(answer: Answered) -> dict[str, object]:
+def _about(answer: Answer | Table) -> dict[str, object]:
     """The lines that every answer has beside its numbers."""
     facts: dict[str, object] = {}
     if answer.confidence is not None and answer.interval_kind is not None:
@@ -156,24 +155,25 @@ def _about(answer: Answered) -> dict[str, object]:
     facts |= {
         "error bound": answer.error_bound,
         "source": answer.source,
-        "charged epsilon": answer.charged_epsilon,
-        "updates": progress_of(answer.updates_used, answer.updates_left),
+        "charged epsilon": answer.charged,
+        "updates": progress_of(answer.raw["updates_used"], answer.raw["updates_left"]),
         "queries left": answer.queries_left,
     }
     return facts if answer.note is None else facts | {"note": answer.note}
 
 
-def show_answer(answer: Answer | Marginal, what: str) -> None:
+def show_answer(answer: Answer | Table, what: str) -> None:
     """Print an answer: a number, or a table of them with a row a cell.
 
     Args:
         answer: to print.
         what: the numbers are.
     """
-    from curator_client.replies import Marginal, named, shown
+    from curator_client import Table
+    from curator_client.words import named
 
     title = f"Answer {answer.sequence}"
-    if not isinstance(answer, Marginal):
+    if not isinstance(answer, Table):
         out.print(
             _facts(
                 title,
@@ -181,28 +181,27 @@ def show_answer(answer: Answer | Marginal, what: str) -> None:
             )
         )
         return
-    table = Table(*[axis.attribute for axis in answer.axes], title=title, title_justify="left")
+    table = Grid(*[axis.name for axis in answer.axes], title=title, title_justify="left")
     for name in (what, "interval"):
         table.add_column(name, justify="right")
-    for labels, value, error, ends in answer.rows():
-        table.add_row(*map(named, labels), shown(value, error), _interval(ends, error))
+    for labels, value in answer:
+        table.add_row(*map(named, labels), str(value), _interval(value.interval, value.standard_error))
     out.print(table)
     for name, fact in _about(answer).items():
         out.print(f"{name}: {cell(fact)}", markup=False)
 
 
-def print_csv(answer: Answer | Marginal) -> None:
+def print_csv(answer: Answer | Table) -> None:
     """Print an answer as CSV: a row a cell, with its labels; numbers that are not known are empty."""
-    from curator_client.replies import Marginal
+    from curator_client import Table
 
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    if isinstance(answer, Marginal):
-        table = answer.to_arrow()
-        writer.writerow(table.column_names)
-        writer.writerows(zip(*table.to_pydict().values(), strict=True))
+    if isinstance(answer, Table):
+        sys.stdout.write(answer.to_csv())
     else:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(("value", "standard_error", "low", "high"))
-        writer.writerow((answer.value, answer.standard_error, *(answer.interval or (None, None))))
+        numbers = (None if answer.missing else float(answer), answer.standard_error, *(answer.interval or (None, None)))
+        writer.writerow(numbers)
 
 
 def show_state(state: SessionState, *, as_json: bool) -> None:
@@ -231,7 +230,7 @@ def show_state(state: SessionState, *, as_json: bool) -> None:
     )
 
 
-def _listing(*columns: str, numbers: Collection[str] = (), whole: str | None = None) -> Table:
+def _listing(*columns: str, numbers: Collection[str] = (), whole: str | None = None) -> Grid:
     """A table of which no cell loses a character, however narrow the terminal is.
 
     Args:
@@ -239,7 +238,7 @@ def _listing(*columns: str, numbers: Collection[str] = (), whole: str | None = N
         numbers: those that are set to the right.
         whole: one that is never broken into lines.
     """
-    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Grid(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for name in columns:
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold", no_wrap=name == whole)
     return table
@@ -316,7 +315,7 @@ def show_verdict(verdict: Verdict, *, as_json: bool) -> None:
             }
         )
     elif verdict.ok:
-        table = Table("the transcript replays", title_justify="left")
+        table = Grid("the transcript replays", title_justify="left")
         table.add_column("", overflow="fold")
         for name, value in verdict.summary.items():
             table.add_row(name.replace("_", " "), cell(value))
@@ -421,7 +420,7 @@ def show_report(report: Report, to: Console = out) -> None:
     """Print what became of the records of a file, one row an attribute that did not simply keep all."""
     beyond = f", {cell(report.beyond_cap)} beyond the cap" if report.beyond_cap else ""
     to.print(f"{cell(report.read)} records read, {cell(report.kept)} kept{beyond}", markup=False)
-    table = Table("attribute")
+    table = Grid("attribute")
     for column in ("dropped", "clamped", "missing"):
         table.add_column(column, justify="right")
     for name, tally in report.attributes.items():
@@ -482,7 +481,7 @@ def show_ways(found: WorkloadPlan, *, as_json: bool) -> None:
     if as_json:
         print_json(found.raw)
         return
-    table = Table("", "method", "asked", box=SIMPLE)
+    table = Grid("", "method", "asked", box=SIMPLE)
     for column in ("root mean square (counts)", "largest", "how meant", "seconds"):
         table.add_column(column, justify="right")
     table.add_column("why not")
@@ -499,7 +498,7 @@ def show_releases(found: Collection[ReleaseState], *, as_json: bool) -> None:
     if as_json:
         print_json([state.raw for state in found])
         return
-    table = Table("release", "data set", "method", "status", "progress", box=SIMPLE)
+    table = Grid("release", "data set", "method", "status", "progress", box=SIMPLE)
     for state in found:
         table.add_row(state.id, Text(state.dataset), state.method, state.status, f"{state.progress:.0%}")
     out.print(table)

@@ -18,7 +18,7 @@ from rich.table import Table as Printed
 from app.demo.analysts import CutAnalyst, Floats, Told, degree_cuts, group_cuts, spectral_cuts
 from app.demo.baseline import gaussian_sigma
 from app.demo.data import BUDGET, Codes, Flags, Graph, communities, email_eu_core
-from curator_client import Answer, Curator, Plan, Session, cut
+from curator_client import Answer, Curator, Plan, Question, Session, cut
 
 #: Questions of each kind: at least so many, of which hardly ever too few intervals hold by chance, and at most so many.
 CUTS = (30, 150)
@@ -49,8 +49,7 @@ class AskedCut:
     @property
     def error(self) -> float:
         """Answer minus true answer."""
-        assert self.answer.value is not None  # as of every cut
-        return self.answer.value - self.truth
+        return float(self.answer) - self.truth
 
     @property
     def paid(self) -> bool:
@@ -105,7 +104,7 @@ def ask_cuts(
     file.write_bytes(graph.file)
     admin.register(graph.spec, file)
     file.unlink()
-    session = analyst.open_session(graph.name, epsilon=BUDGET["epsilon"], max_queries=3 * each)
+    session = analyst.session(graph.name, epsilon=BUDGET["epsilon"], max_queries=3 * each)
     console.print(f"\n[bold]{graph.title}: evidence[/bold]  ({graph.edges:,} edges, {case.facts})")
     start = time.monotonic()
     told = Told(_released_degrees(analyst, graph))
@@ -145,14 +144,13 @@ def _ask_in_turn(
             for kind, cuts in kinds.items():
                 left, right = next(cuts)
                 answer = session.ask(spelled(left, right))
-                assert answer.value is not None  # as of every cut
-                told.learn(left, right, answer.value)
+                told.learn(left, right, float(answer))
                 asked.append(AskedCut(kind, answer, graph.truth(left, right)))
     return asked
 
 
-def spelled(left: Flags, right: Flags) -> dict[str, object]:
-    """A cut between two masks of nodes as a query of the contract."""
+def spelled(left: Flags, right: Flags) -> Question[Answer]:
+    """A cut between two masks of nodes as a question."""
     return cut(*("all" if side.all() else np.flatnonzero(side).tolist() for side in (left, right)))
 
 

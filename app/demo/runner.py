@@ -26,7 +26,8 @@ from app.demo.cuts import CUTS, LEAST_HELD, SLACK, CutOutcome, ask_cuts, cut_cas
 from app.demo.data import BUDGET, Graph, Table, adult, census, email_eu_core, imbalanced_bipartite
 from app.demo.server import ServerFailed, running_server
 from app.verifying.transcript import replay_file
-from curator_client import Answer, Curator, Plan, Refused, Session, predicate, unverified
+from curator_client import Answer, Curator, Plan, Question, Refused, Session
+from curator_client.questions import question as asked_as
 
 #: Fields of a replay's summary that are printed.
 PRINTED = ("entries", "hypothesis_answers", "estimate_answers", "measurement_answers", "updates", "head_hash")
@@ -36,8 +37,8 @@ PRINTED = ("entries", "hypothesis_answers", "estimate_answers", "measurement_ans
 class Case:
     """One data set, one session on it, and the analyst who asks.
 
-    The analyst's queries have a form of their own: ``spell`` turns one into a query of the contract, and ``truth`` into
-    its true answer, which only this demonstration knows.
+    The analyst's queries have a form of their own: ``spell`` turns one into a question of the client, and ``truth``
+    into its true answer, which only this demonstration knows.
     """
 
     title: str
@@ -48,7 +49,7 @@ class Case:
     mechanism: dict[str, Any]
     max_updates: int
     analyst: Generator[Any, float, None] = field(repr=False)
-    spell: Callable[[Any], dict[str, Any]] = field(repr=False)
+    spell: Callable[[Any], Question[Answer]] = field(repr=False)
     truth: Callable[[Any], int] = field(repr=False)
 
     @property
@@ -60,8 +61,9 @@ class Case:
 def _table_case(table: Table, max_updates: int, seed: int) -> Case:
     axes = {axis.name: axis for axis in table.axes}
 
-    def spell(where: Where) -> dict[str, Any]:
-        return predicate({name: axes[name].condition(*cells) for name, cells in where.items()})
+    def spell(where: Where) -> Question[Answer]:
+        conditions = {name: axes[name].condition(*cells) for name, cells in where.items()}
+        return asked_as({"type": "predicate", "where": conditions})
 
     return Case(
         title=f"{table.title}: multiplicative weights",
@@ -126,7 +128,7 @@ class Outcome:
     def errors(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Answer minus true answer, of every answer that has a bound."""
         pairs = zip(self.answers, self.truths, strict=True)
-        bounded = [(answer.value, truth) for answer, truth in pairs if answer.error_bound is not None]
+        bounded = [(float(answer), truth) for answer, truth in pairs if answer.error_bound is not None]
         return np.array([value - truth for value, truth in bounded if value is not None])
 
     @property
@@ -135,9 +137,9 @@ class Outcome:
         return [
             answer.sequence
             for answer, truth in zip(self.answers, self.truths, strict=True)
-            if answer.value is not None
+            if not answer.missing
             and answer.error_bound is not None
-            and abs(answer.value - truth) > answer.error_bound + SLACK
+            and abs(answer - truth) > answer.error_bound + SLACK
         ]
 
 
@@ -203,9 +205,9 @@ def _ask_all(console: Console, admin: Curator, analyst: Curator, case: Case, que
     file.write_bytes(case.file)
     admin.register(case.spec, file)
     file.unlink()
-    session = analyst.open_session(
+    session = analyst.session(
         case.name,
-        case.mechanism,
+        mechanism=case.mechanism,
         epsilon=BUDGET["epsilon"],
         max_queries=queries,
         max_updates=case.max_updates,
@@ -250,7 +252,7 @@ def _ask_queries(console: Console, session: Session, case: Case, queries: int) -
         while len(answers) < queries:
             query = case.spell(question)
             try:
-                answer = session.ask(unverified(query) if out_of_updates else query)
+                answer = session.ask(query.unverified() if out_of_updates else query)
             except Refused as problem:
                 if problem.type != "updates-exhausted" or out_of_updates:
                     raise
@@ -258,9 +260,8 @@ def _ask_queries(console: Console, session: Session, case: Case, queries: int) -
                 continue
             answers.append(answer)
             truths.append(case.truth(question))
-            progress.update(task, completed=len(answers), updates=answer.updates_used)
-            assert answer.value is not None  # as of every count
-            question = case.analyst.send(answer.value)
+            progress.update(task, completed=len(answers), updates=answer.raw["updates_used"])
+            question = case.analyst.send(float(answer))
     return answers, truths
 
 
@@ -281,7 +282,7 @@ def _print_outcome(console: Console, outcome: Outcome) -> None:
     table.add_column(justify="right")
     table.add_row("adaptive queries", asked)
     table.add_row("answers", answered)
-    table.add_row("updates", f"{outcome.answers[-1].updates_used:,} of {plan.max_updates:,}")
+    table.add_row("updates", f"{outcome.answers[-1].raw['updates_used']:,} of {plan.max_updates:,}")
     if without:
         table.add_row("[yellow]asked after the updates ran out, no bound[/yellow]", f"{without:,}")
     table.add_row("noise scale", f"{plan.noise_scale:,.1f}")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import Any
 
 import numpy as np
 
 from benchmarks.harness import ADMIN_KEY, curator, report
-from curator_client import Curator
+from curator_client import Answer, Curator, Question
+from curator_client.questions import question as asked_as
 
 SIZES = {"a": 9, "b": 16, "c": 7, "d": 15, "e": 6, "f": 5, "g": 2, "h": 2}
 RECORDS, QUESTIONS, AGAIN = 48_842, 400, 100
@@ -31,12 +31,12 @@ def records(rng: np.random.Generator) -> bytes:
     return "\n".join(rows).encode()
 
 
-def question(rng: np.random.Generator) -> dict[str, Any]:
+def question(rng: np.random.Generator) -> Question[Answer]:
     """A count under random conditions on three attributes."""
     where = {}
     for name in rng.choice(list(SIZES), 3, replace=False).tolist():
         where[name] = {"in": np.flatnonzero(rng.random(SIZES[name]) < 0.5).tolist() or [0]}
-    return {"type": "predicate", "where": where}
+    return asked_as({"type": "predicate", "where": where})
 
 
 def main() -> None:
@@ -47,8 +47,8 @@ def main() -> None:
         attributes = [{"name": name, "size": size} for name, size in SIZES.items()]
         spec = {"name": "t", "kind": "table", "attributes": attributes, "records_public": True}
         client.register(spec | {"budget": {"epsilon": 2.0, "delta": 1e-9}}, records(rng), filename="t.csv")
-        evidence = client.open_session("t", epsilon=1.0, max_queries=10_000)
-        other = client.open_session("t", {"construction": "mw"}, epsilon=1.0, max_queries=10_000, max_updates=100)
+        evidence = client.session("t", epsilon=1.0, max_queries=10_000)
+        other = client.session("t", mechanism={"construction": "mw"}, epsilon=1.0, max_queries=10_000, max_updates=100)
         questions = [question(rng) for _ in range(QUESTIONS)]
         for name, session in (("evidence", evidence), ("mw", other)):
             for asked in [*questions, *questions[-AGAIN:]]:
@@ -57,7 +57,7 @@ def main() -> None:
                 taken[f"{name}: {source}"].append(time.perf_counter() - started)
         for number in range(AGAIN + 1):
             started = time.perf_counter()
-            evidence.marginal(["a", "b"])
+            evidence.group_by("a", "b")
             taken["evidence: marginal of 144 cells, " + ("again" if number else "first")].append(
                 time.perf_counter() - started
             )

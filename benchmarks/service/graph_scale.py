@@ -35,7 +35,7 @@ from app.spaces.sparse import SparseTensor
 from app.storage.private_data import CsrData
 from app.storage.readers import read_private
 from benchmarks.harness import ADMIN_KEY, curator, report
-from curator_client import Curator
+from curator_client import Answer, Curator, Question, cut
 
 NODES, EDGES = 10**6, 10**7
 SIDES = (10**3, 3 * 10**4, 3 * 10**5)
@@ -66,7 +66,7 @@ def written(nodes: int, edges: int, folder: Path) -> dict[str, Path]:
     return paths
 
 
-def cuts(nodes: int, size: int, *, together: bool) -> list[dict[str, Any]]:
+def cuts(nodes: int, size: int, *, together: bool) -> list[Question[Answer]]:
     """Cuts with sides of so many nodes."""
     rng, found = np.random.default_rng(size), []
     for _ in range(ASKED):
@@ -75,7 +75,7 @@ def cuts(nodes: int, size: int, *, together: bool) -> list[dict[str, Any]]:
             first = int(rng.integers(nodes - size))
             chosen = np.arange(first, first + size) if together else rng.choice(nodes, size, replace=False)
             sides.append(chosen.tolist())
-        found.append({"type": "cut", "left": sides[0], "right": sides[1]})
+        found.append(cut(*sides))
     return found
 
 
@@ -104,7 +104,7 @@ def served(
         registered, found = seconds(lambda: client.register(declared(words, nodes), path))
         after = resident(server.pid)
         left_out = 0 if found.report is None else found.report.beyond_cap
-        session = client.open_session("g", {"construction": "gaussian"}, epsilon=0.5, max_queries=1000)
+        session = client.session("g", mechanism={"construction": "gaussian"}, epsilon=0.5, max_queries=1000)
         for size in sizes:
             for together in (True, False):
                 asked = cuts(nodes, size, together=together)

@@ -28,7 +28,7 @@ import pyarrow.parquet
 
 from app.verifying.transcript import replay_file
 from benchmarks.harness import ADMIN_KEY, curator, report
-from curator_client import Curator
+from curator_client import Answer, Curator, Question, question
 from curator_client.curator import Session
 
 #: Values of the attributes of Adult.
@@ -62,7 +62,7 @@ def declared(name: str, sizes: tuple[int, ...]) -> dict[str, Any]:
     return {"name": name, "kind": "table", "attributes": attributes, "records_public": True, "budget": budget}
 
 
-def predicate(rng: np.random.Generator, sizes: tuple[int, ...], count: int) -> dict[str, Any]:
+def predicate(rng: np.random.Generator, sizes: tuple[int, ...], count: int) -> Question[Answer]:
     """A count under random ranges of so many attributes."""
     where: dict[str, Any] = {}
     for a in rng.choice(len(sizes), count, replace=False).tolist():
@@ -71,7 +71,7 @@ def predicate(rng: np.random.Generator, sizes: tuple[int, ...], count: int) -> d
         where[f"a{a}"] = {"between": [low, high]}
         if sizes[a] >= NUMBERS:
             where[f"a{a}"] = {"ge": low, "le": high}
-    return {"type": "predicate", "where": where}
+    return question({"type": "predicate", "where": where})
 
 
 def timed(taken: dict[str, list[float]], name: str, done: Callable[[], Any]) -> Any:
@@ -85,7 +85,6 @@ def timed(taken: dict[str, list[float]], name: str, done: Callable[[], Any]) -> 
 def asked(session: Session, sizes: tuple[int, ...], taken: dict[str, list[float]]) -> int:
     """Ask of everything, and again; how many questions that were."""
     rng = np.random.default_rng(2)
-    last: dict[str, Any] = {}
     for count in (1, 2, 3):
         for _ in range(QUESTIONS):
             last = predicate(rng, sizes, count)
@@ -95,7 +94,7 @@ def asked(session: Session, sizes: tuple[int, ...], taken: dict[str, list[float]
     for _ in range(QUESTIONS // 3):
         one, other = rng.choice(len(sizes), 2, replace=False).tolist()
         bins = {f"a{a}": list(range(0, sizes[a], sizes[a] // 10)) for a in (one, other) if sizes[a] >= NUMBERS}
-        timed(taken, "table of two", lambda: session.marginal([f"a{one}", f"a{other}"], bins=bins))  # noqa: B023
+        timed(taken, "table of two", lambda: session.group_by(f"a{one}", f"a{other}", bins=bins))  # noqa: B023
     for _ in range(20):
         timed(taken, "asked again", lambda: session.ask(last))
     return 3 * QUESTIONS + QUESTIONS // 3 + 20
@@ -115,7 +114,7 @@ def wide() -> None:
                 session = timed(
                     taken,
                     f"opening, {questions:,} questions",
-                    lambda: client.open_session(name, start="nothing", **wanted),  # noqa: B023
+                    lambda: client.session(name, start="nothing", **wanted),  # noqa: B023
                 )
                 of_session: dict[str, list[float]] = defaultdict(list)
                 count = asked(session, sizes, of_session)
@@ -139,19 +138,19 @@ def records() -> None:
             name, path = f"t{count}", written(ADULT, count, Path(folder))
             taken: dict[str, list[float]] = defaultdict(list)
             timed(taken, "registration", lambda: client.register(declared(name, ADULT), path))  # noqa: B023
-            session = client.open_session(name, {"construction": "gaussian"}, epsilon=1.0, max_queries=100)
+            session = client.session(name, mechanism={"construction": "gaussian"}, epsilon=1.0, max_queries=100)
             for axes in (["a1", "a3"], ["a4", "a5"], ["a1", "a5", "a6"], ["a3", "a7", "a8"]):
-                timed(taken, f"table of {len(axes)}", lambda: session.marginal(axes))  # noqa: B023
-            timed(taken, "table of 2, again", lambda: session.marginal(["a1", "a3"]))  # noqa: B023
+                timed(taken, f"table of {len(axes)}", lambda: session.group_by(*axes))  # noqa: B023
+            timed(taken, "table of 2, again", lambda: session.group_by("a1", "a3"))  # noqa: B023
             # The third attribute has a thousand numbers, the seventh 15 codes.
-            session = client.open_session(name, epsilon=1.0, max_queries=100)
+            session = client.session(name, epsilon=1.0, max_queries=100)
             for kind in ("mean", "sum", "variance"):
                 ask = getattr(session, kind)
                 timed(taken, f"{kind} of all", lambda: ask("a2"))  # noqa: B023
-                timed(taken, f"{kind} by 15 groups", lambda: ask("a2", group_by=["a6"]))  # noqa: B023
+                timed(taken, f"{kind} by 15 groups", lambda: ask("a2", by=["a6"]))  # noqa: B023
             levels = [0.25, 0.5, 0.75]
             timed(taken, "quartiles of all", lambda: session.quantile("a2", q=levels))  # noqa: B023
-            timed(taken, "quartiles by 15 groups", lambda: session.quantile("a2", q=levels, group_by=["a6"]))  # noqa: B023
+            timed(taken, "quartiles by 15 groups", lambda: session.quantile("a2", q=levels, by=["a6"]))  # noqa: B023
             path.unlink()
             rows += [(f"{count:,}", what, len(times), float(np.median(times))) for what, times in taken.items()]
     columns = ("records", "what", "number", "median (s)")

@@ -179,7 +179,7 @@ def test_the_client_and_the_commands(service: Service, tmp_path: Path) -> None:
     name, kept, file = people(service), tmp_path / "kept", tmp_path / "people.npy"
     file.write_bytes(FILE)
     with caller(service) as curator:
-        found = curator.reveal(name)
+        found = curator.reveal_commitment(name)
         assert found.commitment == curator.dataset(name).commitment
         assert found.key not in repr(found)
         folder, key = LogFolder(kept), bytes.fromhex(found.key)
@@ -222,4 +222,4 @@ def test_a_key_that_may_not(service: Service) -> None:
     name = people(service)
     reply = service.admin.post("/v1/principals", json={"name": unique("eve"), "role": "analyst"}).json()
     with Curator(service.url, reply["api_key"]) as curator, pytest.raises(Exception, match="role"):
-        curator.reveal(name)
+        curator.reveal_commitment(name)

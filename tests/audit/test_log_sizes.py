@@ -12,7 +12,7 @@ import pytest
 
 from app.http.routes import sessions
 from app.services.sequencer import Sequencer
-from curator_client import Curator, NotVerified
+from curator_client import Curator, NotVerified, question
 from tests.audit.test_log_client import soon
 from tests.audit.test_log_over_http import all_lines, checkpoint, transcript
 from tests.kit.patience import patience
@@ -77,8 +77,8 @@ def test_a_closing_waits_for_the_log_and_repeats_its_bytes(service: Service) -> 
         assert {reply.content for reply in replies} == {replies[0].content}
         assert checkpoint(admin).size >= replies[0].json()["log_size"]
     with Curator(service.url, service.admin_key) as curator:
-        session = curator.session(open_session(admin, name, epsilon=0.1)["id"])
-        session.ask(where(sex={"equals": "male"}))
+        session = curator.resume(open_session(admin, name, epsilon=0.1)["id"])
+        session.ask(question(where(sex={"equals": "male"})))
         closed = [session.close(key=f"client-{name}") for _ in range(2)]
     assert closed[0] == closed[1]
     assert closed[0].log_size is not None

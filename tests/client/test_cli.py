@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.demo.server import Server, running_server
-from curator_client import Curator
+from curator_client import Curator, question
 from tests.kit.servers import launching, run
 
 pytestmark = pytest.mark.integration
@@ -347,7 +347,7 @@ class TestAnalysis:
         with Curator(server.url, server.admin_key) as client:
             asked = [{"construction": "mw"}, {"construction": "smw", "sparsity": 3}, {"construction": "fk"}]
             found = client.compare("people", asked, epsilon=0.5, max_queries=100, max_updates=10)
-            alone = client.plan("people", asked[0], epsilon=0.5, max_queries=100, max_updates=10)
+            alone = client.plan("people", mechanism=asked[0], epsilon=0.5, max_queries=100, max_updates=10)
         assert [outcome.mechanism["construction"] for outcome in found.outcomes] == ["mw", "smw", "fk"]
         first = found.outcomes[0].plan
         assert first is not None
@@ -441,7 +441,7 @@ class TestAnalysis:
         """As a table, as JSON and as CSV the same numbers, from one question. Of 10,000 records half are women, a tenth
         of them in each bin. Would catch a question that is paid for again, and one that is asked half."""
         with Curator(server.url, server.admin_key) as client:
-            session = client.open_session("people", {"construction": "gaussian"}, epsilon=0.1, max_queries=3).id
+            session = client.session("people", mechanism={"construction": "gaussian"}, epsilon=0.1, max_queries=3).id
         words = ("--group-by", "age,sex", "--bins", "age=0,50,100", "--where", "age<90")
         done = curator(server, "ask", session, *words, "--csv")
         assert done.returncode == 0, done.stderr
@@ -478,7 +478,7 @@ class TestAnalysis:
         added = curator(server, "dataset", "add", str(spec), str(tmp_path / "likes.csv"))
         assert added.returncode == 0, added.stderr
         with Curator(server.url, server.admin_key) as client:
-            session = client.open_session("likes", {"construction": "laplace"}, epsilon=1000, max_queries=2).id
+            session = client.session("likes", mechanism={"construction": "laplace"}, epsilon=1000, max_queries=2).id
         words = ("--blocks", str(left), "--blocks-right", str(right))
         done = curator(server, "ask", session, *words, "--csv")
         assert done.returncode == 0, done.stderr
@@ -552,9 +552,11 @@ class TestAnalysis:
 
     def test_close_transcript_and_replay(self, server: Server, people: None, tmp_path: Path) -> None:
         with Curator(server.url, server.admin_key) as client:
-            session = client.open_session("people", {"construction": "mw"}, epsilon=0.1, max_updates=5, max_queries=50)
+            session = client.session(
+                "people", mechanism={"construction": "mw"}, epsilon=0.1, max_updates=5, max_queries=50
+            )
             session.ask_many(
-                [{"type": "predicate", "where": {"age": {"between": [i, i + 10]}}} for i in range(0, 100, 10)]
+                question({"type": "predicate", "where": {"age": {"between": [i, i + 10]}}}) for i in range(0, 100, 10)
             )
         shown = curator(server, "session", "show", session.id)
         assert "10 of" in shown.stdout, shown.stderr

@@ -213,8 +213,8 @@ def test_json_has_a_bottom(server: Server, curator: Curator) -> None:
     """The parser of the standard library gave up with a RecursionError."""
     server.say = lambda _: whole(DEEP)
     asked: list[Callable[[], Any]] = [
-        curator.log_key, lambda: curator.dataset("d"), curator.principals, lambda: curator.session("S"),
-        lambda: curator.plan("d", {}, epsilon=1, max_queries=1), lambda: curator.log_consistency(1, 2),
+        curator.log_key, lambda: curator.dataset("d"), curator.principals, lambda: curator.resume("S"),
+        lambda: curator.plan("d", epsilon=1, max_queries=1), lambda: curator.log_consistency(1, 2),
     ]  # fmt: skip
     for ask in asked:
         with pytest.raises(ProtocolError):

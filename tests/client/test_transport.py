@@ -25,16 +25,19 @@ import numpy as np
 import pytest
 
 from curator_client import (
+    BatchFailed,
+    BudgetExhausted,
     Curator,
     ProtocolError,
     Refused,
     Session,
     Unreachable,
     blocks,
+    by,
     degrees,
     dense,
-    marginal,
-    predicate,
+    question,
+    where,
 )
 from curator_client._http import retry_after
 from tests.kit.patience import patience
@@ -175,7 +178,7 @@ def curator(script: Script) -> Iterator[Curator]:
 @pytest.fixture
 def session(script: Script, curator: Curator) -> Session:
     script.replies = [say(201, SESSION)]
-    opened = curator.open_session("d", {"construction": "mw"}, epsilon=0.5, max_queries=9, max_updates=5)
+    opened = curator.session("d", mechanism={"construction": "mw"}, epsilon=0.5, max_queries=9, max_updates=5)
     script.seen.clear()
     return opened
 
@@ -184,7 +187,7 @@ class TestIdempotency:
     def test_a_lost_reply_is_asked_for_again_with_the_same_key(self, script: Script, session: Session) -> None:
         """Another key would be another query: charged twice, with two noises."""
         script.replies = [hang_up, hang_up, say(200, ANSWER)]
-        assert session.ask(predicate(sex=1)).value == 12.5
+        assert session.ask(where(sex=1).count()) == 12.5
         first, *rest = script.idempotency_keys()
         assert first
         assert rest == [first, first]
@@ -193,22 +196,22 @@ class TestIdempotency:
     def test_a_body_broken_off_is_asked_for_again_with_the_same_key(self, script: Script, session: Session) -> None:
         """A connection may break after the status line: the reply is then as lost as if none had come."""
         script.replies = [break_off(json.dumps(ANSWER).encode()), say(200, ANSWER)]
-        assert session.ask(predicate(sex=1)).value == 12.5
+        assert session.ask(where(sex=1).count()) == 12.5
         assert len(set(script.idempotency_keys())) == 1
 
     def test_each_logical_call_has_its_own_key(self, script: Script, session: Session) -> None:
         """One key for two queries would answer the second with the first one's answer."""
         script.replies = [say(200, ANSWER)] * 3 + [say(200, {"answers": [ANSWER]}), say(200, SESSION)]
         for _ in range(3):
-            session.ask(predicate(sex=1))
-        session.ask_many([predicate(sex=1)])
+            session.ask(where(sex=1).count())
+        session.ask_many([where(sex=1).count()])
         session.close()
         assert None not in script.idempotency_keys()
         assert len(set(script.idempotency_keys())) == 5
 
     def test_a_key_given_is_the_key_sent(self, script: Script, session: Session) -> None:
         script.replies = [say(200, ANSWER)]
-        session.ask(predicate(sex=1), key="mine")
+        session.ask(where(sex=1).count(), key="mine")
         assert script.idempotency_keys() == ["mine"]
 
     def test_a_call_without_a_key_is_not_repeated_once_it_was_sent(self, script: Script, curator: Curator) -> None:
@@ -242,7 +245,7 @@ class TestRetries:
     def test_retry_after_is_honoured(self, script: Script, session: Session) -> None:
         script.replies = [say(503, Retry_After="1"), say(200, ANSWER)]
         start = time.monotonic()
-        session.ask(predicate(sex=1))
+        session.ask(where(sex=1).count())
         assert time.monotonic() - start >= 1.0
         assert len(set(script.idempotency_keys())) == 1
 
@@ -251,7 +254,7 @@ class TestRetries:
             say(429, {"type": "/problems/too-many-requests"}, Retry_After="0"),
             say(200, ANSWER),
         ]
-        assert session.ask(predicate(sex=1)).sequence == 1
+        assert session.ask(where(sex=1).count()).sequence == 1
 
     def test_a_wait_longer_than_the_time_left_is_told_at_once(self, script: Script) -> None:
         """Sleeping through a wait that cannot help would only hide the refusal."""
@@ -271,7 +274,7 @@ class TestRetries:
     def test_other_refusals_are_not_repeated(self, script: Script, session: Session) -> None:
         script.replies = [say(409, {"type": "/problems/session-closed", "title": "Session closed"})]
         with pytest.raises(Refused) as raised:
-            session.ask(predicate(sex=1))
+            session.ask(where(sex=1).count())
         assert raised.value.type == "session-closed"
         assert len(script.seen) == 1
 
@@ -309,10 +312,12 @@ class TestProblems:
             )
         ]
         with pytest.raises(Refused) as raised:
-            curator.open_session("d", {"construction": "mw"}, epsilon=0.5, max_queries=9)
+            curator.session("d", mechanism={"construction": "mw"}, epsilon=0.5, max_queries=9)
         problem = raised.value
         assert (problem.type, problem.title, problem.status) == ("budget-exhausted", "Budget exhausted", 409)
         assert problem.extra == {"requested": "0.5", "remaining": "0.2"}
+        assert isinstance(problem, BudgetExhausted)
+        assert (problem.requested, problem.remaining) == (0.5, 0.2)
         assert "0.2 is left" in str(problem)
 
     @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"[1]", b"\xff\xfe"])
@@ -344,18 +349,29 @@ class TestProblems:
     def test_a_refused_query_of_a_batch_is_a_problem_in_its_place(self, script: Script, session: Session) -> None:
         refusal = {"type": "/problems/invalid-query", "title": "Invalid query", "status": 422, "detail": "no"}
         script.replies = [say(200, {"answers": [ANSWER, refusal, {**ANSWER, "sequence": 2}]})]
-        first, second, third = session.ask_many([predicate(a=1), predicate(b=1), predicate(c=1)])
+        asked = [where(a=1).count(), where(b=1).count(), where(c=1).count()]
+        first, second, third = session.ask_many(asked, on_error="return")
         assert not isinstance(first, Refused)
         assert isinstance(second, Refused)
         assert (second.type, second.status) == ("invalid-query", 422)
         assert not isinstance(third, Refused)
         assert third.sequence == 2
 
+    def test_a_refusal_is_raised_with_what_was_paid_for(self, script: Script, session: Session) -> None:
+        """Catches answers that are charged and lost, and a refusal that nobody sees."""
+        refusal = {"type": "/problems/invalid-query", "title": "Invalid query", "status": 422, "detail": "no"}
+        script.replies = [say(200, {"answers": [ANSWER]}), say(200, {"answers": [refusal]})]
+        with pytest.raises(BatchFailed, match="1 of 2") as failed:
+            session.ask_many([where(a=1).count(), where(b=1).count()], batch_size=1)
+        first, second = failed.value.results
+        assert first == 12.5
+        assert isinstance(second, Refused)
+
     def test_a_batch_with_too_few_answers_is_refused(self, script: Script, session: Session) -> None:
         """Zipping answers to queries silently would give the wrong answers to the rest."""
         script.replies = [say(200, {"answers": [ANSWER]})]
         with pytest.raises(ProtocolError):
-            session.ask_many([predicate(a=1), predicate(b=1)])
+            session.ask_many([where(a=1).count(), where(b=1).count()])
 
 
 class TestWhatIsSent:
@@ -367,7 +383,7 @@ class TestWhatIsSent:
     def test_options_left_out_are_not_sent(self, script: Script, curator: Curator) -> None:
         """`null` is not "your default": the contract's defaults hold only for what is absent."""
         script.replies = [say(201, SESSION)]
-        curator.open_session("d", {"construction": "fk"}, epsilon=0.5, max_queries=9, max_updates=None, beta=0.05)
+        curator.session("d", mechanism={"construction": "fk"}, epsilon=0.5, max_queries=9, max_updates=None, beta=0.05)
         assert json.loads(script.seen[0].body) == {
             "dataset": "d",
             "mechanism": {"construction": "fk"},
@@ -382,7 +398,7 @@ class TestWhatIsSent:
         ]
         done: list[int] = []
         answers = session.ask_many(
-            (predicate(a=i) for i in range(5)), batch_size=2, progress=lambda count: done.append(count)
+            (where(a=i).count() for i in range(5)), batch_size=2, progress=lambda count, _: done.append(count)
         )
         assert [a.sequence for a in answers if not isinstance(a, Refused)] == [1, 2, 3, 4, 5]
         assert done == [2, 4, 5]
@@ -399,8 +415,8 @@ class TestWhatIsSent:
     def test_what_is_wanted_stands_beside_the_question(self, script: Script, session: Session) -> None:
         """In the body of JSON, in the address of an array; what is left to the session is not sent."""
         script.replies = [say(200, ANSWER)] * 3
-        session.ask(predicate(a=1), within=50, confidence=0.9, adaptive=True)
-        session.ask(predicate(a=1), within=0.5)
+        session.ask(where(a=1).count(), within=50, confidence=0.9, adaptive=True)
+        session.ask(where(a=1).count(), within=0.5)
         session.ask(dense([1]), confidence=0.5, adaptive=True)
         asked = {"type": "predicate", "where": {"a": {"equals": 1}}}
         first, second = (json.loads(r.body) for r in script.seen[:2])
@@ -409,31 +425,28 @@ class TestWhatIsSent:
         assert script.seen[2].path.endswith("/queries?confidence=0.5&adaptive=true")
 
     def test_tables_are_asked_for_as_tables(self, script: Script, session: Session) -> None:
-        """A marginal asked as a number is refused before it is sent, and paid for; of any other reply that does not fit
-        it is said so. Would catch a table taken for a number."""
+        """Of a reply that does not fit what was asked it is said so. Would catch a table taken for a number."""
         table = {k: v for k, v in ANSWER.items() if k not in ("value", "standard_error", "interval")} | {
             "axes": [{"attribute": "a", "labels": [0, 1]}],
             "values": [1.0, 2.0],
             "standard_errors": [0.5, 0.5],
             "intervals": None,
         }
-        with pytest.raises(ValueError, match=r"Session\.marginal"):
-            session.ask(marginal("a"))
-        assert script.seen == []
-        script.replies = [say(200, table), say(200, table), say(200, ANSWER), say(200, table), *[say(200, table)] * 2]
-        found = session.marginal(["a"], bins={"a": [0, 2, 4]}, where={"b": 1}, within=5)
-        assert json.loads(script.seen[0].body) == marginal("a", bins={"a": [0, 2, 4]}, where={"b": 1}) | {"within": 5}
-        assert found.to_dict() == {(0,): 1.0, (1,): 2.0}
-        assert session.marginal(marginal("a")).values.tolist() == [1.0, 2.0]
-        assert json.loads(script.seen[1].body) == marginal("a")
-        with pytest.raises(ProtocolError, match="no table"):
-            session.marginal("a")
-        with pytest.raises(ProtocolError, match="a table"):
-            session.ask(predicate(a=1))
-        assert session.blocks({"a": [0], "b": [1]}, only="within", within=5).values.tolist() == [1.0, 2.0]
-        assert json.loads(script.seen[4].body) == blocks({"a": [0], "b": [1]}, only="within") | {"within": 5}
-        assert session.degrees("in", [0, 1], adaptive=True).values.tolist() == [1.0, 2.0]
-        assert json.loads(script.seen[5].body) == degrees("in", [0, 1]) | {"adaptive": True}
+        script.replies = [say(200, table), say(200, table), say(200, ANSWER), *[say(200, table)] * 3]
+        found = session.group_by("a", bins={"a": [0, 2, 4]}, where=where(b=1), within=5)
+        asked = {"type": "marginal", "attributes": ["a"], "bins": {"a": [0, 2, 4]}, "where": {"b": {"equals": 1}}}
+        assert json.loads(script.seen[0].body) == asked | {"within": 5}
+        assert [(row.labels, float(row.value)) for row in found] == [((0,), 1.0), ((1,), 2.0)]
+        assert [float(row.value) for row in session.ask(by("a").count())] == [1.0, 2.0]
+        assert json.loads(script.seen[1].body) == by("a").count().json
+        with pytest.raises(ProtocolError, match="a number where a table"):
+            session.group_by("a")
+        with pytest.raises(ProtocolError, match="a table in place"):
+            session.count(a=1)
+        assert [float(row.value) for row in session.blocks({"a": [0], "b": [1]}, only="within")] == [1.0, 2.0]
+        assert json.loads(script.seen[4].body) == blocks({"a": [0], "b": [1]}, only="within").json
+        assert [float(row.value) for row in session.degrees("in", bins=[0, 1])] == [1.0, 2.0]
+        assert json.loads(script.seen[5].body) == degrees("in", bins=[0, 1]).json
 
     def test_names_are_one_segment_of_the_path(self, script: Script, curator: Curator) -> None:
         """A name with a slash or a question mark must not reach another route."""
@@ -443,8 +456,8 @@ class TestWhatIsSent:
         assert script.seen[0].path == "/v1/datasets/..%2Fprincipals%2Fx%3Fy"
 
     def test_weights_that_are_no_numbers_never_leave(self, script: Script, session: Session) -> None:
-        with pytest.raises(ValueError, match="JSON"):
-            session.ask({"type": "product", "weights": {"a": [float("nan")]}})
+        with pytest.raises(ValueError, match="nan is no value"):
+            session.ask(question({"type": "product", "weights": {"a": [float("nan")]}}))
         assert script.seen == []
 
 

@@ -20,7 +20,7 @@ from app.spaces.queries.registry import QueryRequest
 from app.spaces.queries.request import QueryModel
 from app.spaces.query import Query
 from app.spaces.space import Space
-from curator_client import replies as answers
+from curator_client import answers
 
 pytestmark = pytest.mark.unit
 
@@ -60,7 +60,7 @@ def test_every_word_is_explained(text: str) -> None:
     words |= {field.alias or name for model in (Condition, Where) for name, field in model.model_fields.items()}
     words -= {"in_", "not_"}
     words |= QueryModel.model_fields.keys()
-    words |= set(get_args(answers.Source)) | set(get_args(answers.IntervalKind))
+    words |= set(get_args(answers.Source)) | {"unbiased", "model"}
     words |= schemas.MarginalView.model_fields.keys() | schemas.AnswerView.model_fields.keys()
     # Told of in docs/mechanisms.md, docs/audit.md and the description of the reply.
     words -= {"sequence", "entry_hash", "updates_used", "updates_left", "queries_left", "unverified_left"}

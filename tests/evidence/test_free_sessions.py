@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from app.bootstrap.noise import SystemNoise
 from app.cli.application import cli
 from app.verifying.transcript import replay_file
-from curator_client import Curator, Refused, predicate
+from curator_client import Curator, Refused, where
 from tests.evidence.test_evidence_over_http import marginal, opened, registered, transcript
 from tests.kit.service import JSON, Service, ask, refused, register, serving, unique
 
@@ -147,8 +147,8 @@ def test_by_the_client_and_the_command_line(service: Service, monkeypatch: pytes
     with Curator(service.url, service.admin_key) as curator:
         plan = curator.plan(dataset, epsilon=0)
         assert (plan.epsilon, plan.raw["mode"]) == (0, "free")
-        with curator.open_session(dataset, epsilon=0) as session, pytest.raises(Refused, match="buys nothing"):
-            session.ask(predicate(age=1))
+        with curator.session(dataset, epsilon=0) as session, pytest.raises(Refused, match="buys nothing"):
+            session.ask(where(age=1).count())
     monkeypatch.setenv("CURATOR_URL", service.url)
     monkeypatch.setenv("CURATOR_API_KEY", service.admin_key)
     for words in (

@@ -14,8 +14,7 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.verifying.transcript import replay_file
-from curator_client import Curator
-from curator_client.replies import Marginal
+from curator_client import Curator, Table, question
 from tests.kit.service import ARROW, JSON, Service, ask, refused, register, serving, unique
 
 pytestmark = pytest.mark.api
@@ -204,8 +203,8 @@ def test_as_a_table_and_by_the_client(service: Service, analyst: httpx.Client) -
     assert table["place"].to_pylist() == PATHS
     key = analyst.headers["authorization"].removeprefix("Bearer ")
     with Curator(str(service.url), key) as curator:
-        answer = curator.session(session["id"]).answer(ASKED)
-        assert isinstance(answer, Marginal)
+        answer = curator.resume(session["id"]).ask(question(ASKED))
+        assert isinstance(answer, Table)
         assert "south/hills/e" in str(answer)
         assert list(answer.axes[0].labels) == PATHS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from curator_client import Curator
+from curator_client import Curator, question
 from tests.kit.service import Service, ask, open_session, people, refused, serving, where
 
 pytestmark = pytest.mark.api
@@ -119,8 +119,8 @@ def test_the_client_speaks_to_it(service: Service) -> None:
     """Catches a contract kept by the server and broken by its own client, or the other way round."""
     dataset = people(service)
     with Curator(service.url, service.admin_key) as client:
-        session = client.open_session(dataset, {"construction": "mw"}, epsilon=0.5, max_queries=10, max_updates=5)
-        answer = session.ask(where(sex={"equals": "male"}))
-        assert (answer.value, answer.source) == (5000.0, "measurement")
+        session = client.session(dataset, mechanism={"construction": "mw"}, epsilon=0.5, max_queries=10, max_updates=5)
+        answer = session.ask(question(where(sex={"equals": "male"})))
+        assert (float(answer), answer.source) == (5000.0, "measurement")
         assert session.hypothesis().updates == 1
         assert session.close().status == "closed"

@@ -25,7 +25,7 @@ import pytest
 
 from app.settings import Settings, settings_table
 from benchmarks.harness import free_port
-from curator_client import Curator
+from curator_client import Curator, question
 from tests.kit.databases import migrated_database
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
@@ -122,16 +122,16 @@ class TestThroughTheProxy:
         task: dict[str, Any] = {"epsilon": 0.2, "max_queries": 1000, "max_updates": 40}
         questions = list(distinct_queries())
         with Curator(proxy.url, key) as curator:
-            shared = curator.open_session("chain", {"construction": "mw"}, **task).id
+            shared = curator.session("chain", mechanism={"construction": "mw"}, **task).id
 
         def client(number: int) -> list[tuple[str, Any]]:
             heard = []
             with Curator(proxy.url, key, retry_for=30) as curator:
-                own = curator.open_session("chain", {"construction": "fk"}, **task)
-                both = [own, curator.session(shared)]
+                own = curator.session("chain", mechanism={"construction": "fk"}, **task)
+                both = [own, curator.resume(shared)]
                 for turn in range(30):
                     session = both[turn % 2]
-                    for answer in session.ask_many([questions[100 * number + turn]]):
+                    for answer in session.ask_many([question(questions[100 * number + turn])]):
                         if hasattr(answer, "sequence"):
                             heard.append((session.id, answer))
                     if turn == 8:
@@ -157,7 +157,7 @@ class TestThroughTheProxy:
         assert len({(id, answer.sequence) for id, answer in heard}) == len(heard)
         for id, answer in heard:
             entry = entries[id][answer.sequence]
-            assert (entry["value"], entry["entry_hash"]) == (answer.value, answer.entry_hash)
+            assert (entry["value"], entry["entry_hash"]) == (float(answer), answer.entry_hash)
         # Nothing was asked twice by itself: what is recorded is what was heard.
         assert sum(len(found) for found in entries.values()) == len(heard)
 

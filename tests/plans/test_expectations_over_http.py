@@ -127,7 +127,7 @@ def test_clients_show_the_same_table_in_eighty_columns(service: Service, monkeyp
         text = plan.expected
         assert text == expectation_text(plan.raw)
         assert text in str(plan)
-        session = curator.open_session(name, epsilon=0.1)
+        session = curator.session(name, epsilon=0.1)
         assert session.plan.expected in str(session)
         assert session.plan.expected_standard_errors is not None
         near = curator.plan(name, epsilon=0.5, within=40)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.spaces.queries.registry import from_canonical
 from app.spaces.records import RecordsTensor
-from curator_client import queries
+from curator_client import by
 from tests.audit.playing import judged
 from tests.evidence.test_replay_of_evidence import Player
 from tests.kit.strategies import BUDGET, Words, universe
@@ -196,5 +196,5 @@ def test_a_session_replays(records: int | None) -> None:
 
 def test_as_the_client_spells_it() -> None:
     """Would catch groups that are told as a list of their names, and NumPy's values."""
-    spelled = queries.marginal("code", bins={"code": {"a": np.array([0, 2]), "b": (1,)}})
+    spelled = by("code", bins={"code": {"a": np.array([0, 2]), "b": (1,)}}).count().json
     assert spelled == {"type": "marginal", "attributes": ["code"], "bins": {"code": {"a": [0, 2], "b": [1]}}}

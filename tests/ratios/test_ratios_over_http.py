@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curator_client import Answer, Curator, Marginal
+from curator_client import Answer, Curator, Table, question
 from tests.kit.service import JSON, Service, ask, refused, register, unique
 from tests.statistics.test_statistics_over_http import opened, replays
 
@@ -272,13 +272,13 @@ def test_through_the_client(exact: Service) -> None:
     """One number and a table, with their intervals. Would catch a reply that the client cannot read."""
     name = registered(exact)
     with Curator(exact.url, exact.admin_key) as curator:
-        session = curator.open_session(name, epsilon=1.0, max_queries=40)
-        alone = session.answer(ratio({"of": "income", "per": "hours", "where": {"sex": "f"}}))
+        session = curator.session(name, epsilon=1.0, max_queries=40)
+        alone = session.ask(question(ratio({"of": "income", "per": "hours", "where": {"sex": "f"}})))
         assert isinstance(alone, Answer)
         assert alone.interval is not None
         assert alone.interval[0] < true({"of": "income", "per": "hours"}, FEMALE) < alone.interval[1]
-        table = session.answer(ratio({"of": "income", "per": "hours", "group_by": ["sex"]}))
-        assert isinstance(table, Marginal)
-        for (sex,), value in table.to_dict().items():
+        table = session.ask(question(ratio({"of": "income", "per": "hours", "group_by": ["sex"]})))
+        assert isinstance(table, Table)
+        for (sex,), value in table:
             kept = "fm".index(str(sex)) == SEX
             assert value == pytest.approx(true({"of": "income", "per": "hours"}, kept), rel=1e-9)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curator_client import Answer, Curator, Marginal
+from curator_client import Answer, Curator, Table, question
 from tests.kit.service import JSON, Service, ask, refused, register, unique
 from tests.statistics.test_statistics_over_http import opened, replays
 
@@ -254,12 +254,12 @@ def test_through_the_client(exact: Service) -> None:
     client cannot read."""
     name = registered(exact)
     with Curator(exact.url, exact.admin_key) as curator:
-        session = curator.open_session(name, epsilon=1.0, max_queries=40)
-        alone = session.answer(share({"of": {"job": "full"}, "where": {"sex": "f"}}), within=0.01)
+        session = curator.session(name, epsilon=1.0, max_queries=40)
+        alone = session.ask(question(share({"of": {"job": "full"}, "where": {"sex": "f"}})), within=0.01)
         assert isinstance(alone, Answer)
         assert alone.interval is not None
         assert alone.interval[0] < float((JOB == 2)[FEMALE].mean()) < alone.interval[1]
-        table = session.answer(share({"of": {"job": "full"}, "group_by": ["sex"]}))
-        assert isinstance(table, Marginal)
-        for (sex,), value in table.to_dict().items():
+        table = session.ask(question(share({"of": {"job": "full"}, "group_by": ["sex"]})))
+        assert isinstance(table, Table)
+        for (sex,), value in table:
             assert value == pytest.approx(float((JOB == 2)["fm".index(str(sex)) == SEX].mean()), abs=0.02)

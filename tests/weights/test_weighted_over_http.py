@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from curator_client import Answer, Curator, Marginal
+from curator_client import Answer, Curator, Table, by, where
 from tests.kit.service import JSON, Service, ask, refused, register, unique
 from tests.statistics.test_statistics_over_http import opened, replays
 
@@ -64,14 +64,14 @@ def test_counts_of_some_records(exact: Service, tmp_path: Path) -> None:
     the attribute is the same question. Catches records that count once, and weights from the middle of their range."""
     analyst, name = exact.principal("analyst"), registered(exact)
     id = opened(analyst, name)["id"]
-    for where, kept in SOME:
-        answer = ask(analyst, id, {"type": "predicate", "where": where, "weighted": True})
-        assert answer["value"] == pytest.approx(stood_for(kept), rel=1e-9), where
+    for under, kept in SOME:
+        answer = ask(analyst, id, {"type": "predicate", "where": under, "weighted": True})
+        assert answer["value"] == pytest.approx(stood_for(kept), rel=1e-9), under
         assert answer["interval"][0] < stood_for(kept) < answer["interval"][1]
         assert "values of w beyond 0.5 and 40 count as these" in answer["note"]
-        same = ask(analyst, id, {"type": "sum", "of": "w", "where": where})
+        same = ask(analyst, id, {"type": "sum", "of": "w", "where": under})
         assert (same["source"], same["value"]) == ("cached", answer["value"])
-        alone = ask(analyst, id, {"type": "predicate", "where": where})
+        alone = ask(analyst, id, {"type": "predicate", "where": under})
         assert abs(alone["value"] - kept.sum()) < 30
     replays(analyst, id, tmp_path / "t.ndjson")
 
@@ -139,10 +139,10 @@ def test_means(exact: Service, tmp_path: Path) -> None:
     without one, and the plain mean."""
     analyst, name = exact.principal("analyst"), registered(exact)
     id = opened(analyst, name)["id"]
-    for where, kept in SOME:
-        words = {"type": "mean", "of": "hours", "where": where, "weighted": True}
+    for under, kept in SOME:
+        words = {"type": "mean", "of": "hours", "where": under, "weighted": True}
         answer = ask(analyst, id, words)
-        assert answer["value"] == pytest.approx(weighted_mean(kept), rel=1e-9), where
+        assert answer["value"] == pytest.approx(weighted_mean(kept), rel=1e-9), under
         assert answer["interval"][0] < weighted_mean(kept) < answer["interval"][1]
         assert "values of w beyond 0.5 and 40 count as these" in answer["note"]
     answer = ask(analyst, id, {"type": "mean", "of": "hours", "group_by": ["sex", "region"], "weighted": True})
@@ -181,8 +181,8 @@ def test_quantiles(exact: Service, tmp_path: Path) -> None:
     assert "values of w beyond 0.5 and 40 count as these" in answer["note"]
     plain = ask(analyst, id, {k: v for k, v in words.items() if k != "weighted"})
     assert plain["values"][1] < answer["values"][1] - 2
-    for where, kept in SOME[1:]:
-        answer = ask(analyst, id, {"type": "quantile", "of": "hours", "q": 0.5, "where": where, "weighted": True})
+    for under, kept in SOME[1:]:
+        answer = ask(analyst, id, {"type": "quantile", "of": "hours", "q": 0.5, "where": under, "weighted": True})
         assert abs(answer["value"] - weighted_quantile(kept, 0.5)) <= 2
         assert answer["interval"][0] <= weighted_quantile(kept, 0.5) <= answer["interval"][1]
     refusal = refused(analyst.post(f"/v1/sessions/{id}/queries", json=words | {"within": 2}), "plan-infeasible")
@@ -194,13 +194,13 @@ def test_through_the_client(exact: Service) -> None:
     """As any question is asked there. Catches a client that refuses the word."""
     analyst, name = exact.principal("analyst"), registered(exact)
     with Curator(str(analyst.base_url), analyst.headers["authorization"].removeprefix("Bearer ")) as curator:
-        session = curator.open_session(name, epsilon=1.0, max_queries=10)
-        answer = session.answer({"type": "mean", "of": "hours", "weighted": True})
-        table = session.answer({"type": "marginal", "attributes": ["sex"], "weighted": True})
+        session = curator.session(name, epsilon=1.0, max_queries=10)
+        answer = session.ask(where().mean("hours").weighted())
+        table = session.ask(by("sex").count().weighted())
     assert isinstance(answer, Answer)
-    assert isinstance(table, Marginal)
-    assert answer.value == pytest.approx(weighted_mean(EVERYBODY), rel=1e-9)
-    assert table.values.tolist() == pytest.approx([stood_for(FEMALE), stood_for(~FEMALE)], rel=1e-9)
+    assert isinstance(table, Table)
+    assert answer == pytest.approx(weighted_mean(EVERYBODY), rel=1e-9)
+    assert [value for _, value in table] == pytest.approx([stood_for(FEMALE), stood_for(~FEMALE)], rel=1e-9)
 
 
 def test_within(noisy: Service) -> None:

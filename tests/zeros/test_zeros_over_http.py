@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.audit.publications import Checked, check
-from curator_client import Curator
+from curator_client import Curator, question
 from tests.datasets.test_check import check as checked_file
 from tests.kit.service import JSON, Service, ask, npy, refused, register, unique
 from tests.releases.test_publications import csv_of, publish
@@ -91,7 +91,7 @@ def test_tables_have_exact_zeros(noisy: Service, tmp_path: Path) -> None:
     assert parts["values"][:2] == [None, None]
     assert parts["values"][3] is not None
     with Curator(str(analyst.base_url), analyst.headers["Authorization"].removeprefix("Bearer ")) as curator:
-        assert curator.session(id).ask(CHILD).note == FREE
+        assert curator.resume(id).ask(question(CHILD)).note == FREE
     replays(analyst, id, tmp_path / "t.ndjson")
 
 

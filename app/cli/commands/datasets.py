@@ -150,7 +150,7 @@ def dataset_commitment(name: DatasetName, as_json: AsJson = False) -> None:
     file when the data set is retired. `curator audit commitment` checks a file by it.
     """
     with client("Revealing the commitment") as curator:
-        found = curator.reveal(name)
+        found = curator.reveal_commitment(name)
     if as_json:
         print_json(asdict(found))
         return

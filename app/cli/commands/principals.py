@@ -49,5 +49,5 @@ def principal_revoke(
 ) -> None:
     """Revoke a principal's key for good."""
     with client("Revoking the key") as curator:
-        curator.revoke_principal(name)
+        curator.revoke(name)
     out.print(f"The key of {name} is revoked.", markup=False)

@@ -107,6 +107,8 @@ def ask(
     stands in the place of counts. Of a graph [bold]--blocks communities.csv[/bold] counts the edges between groups of
     nodes, [bold]--degrees[/bold] nodes by how many edges they have.
     """
+    from curator_client import question
+
     of = {"sum": sum_of, "mean": mean_of, "variance": variance_of, "quantile": quantile_of}
     statistic = _statistic({kind: name for kind, name in of.items() if name is not None}, levels)
     graph = _of_graph(blocks, blocks_right, only, side, bins or [], degrees=degrees)
@@ -117,10 +119,10 @@ def ask(
         asked |= {"weighted": True}
     wanted: dict[str, Any] = {"within": within, "confidence": confidence, "adaptive": adaptive}
     with client("Asking") as curator:
-        opened = curator.session(session)
+        opened = curator.resume(session)
         if blocks is not None:
             asked |= _nodes(asked, curator.dataset(opened.opened.dataset).raw["domain"])
-        answer = opened.answer(asked, **wanted)
+        answer = opened.ask(question(asked), **wanted)
     if as_json:
         print_json(answer.raw)
     elif as_csv:

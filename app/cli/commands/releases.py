@@ -92,10 +92,10 @@ def publish(
 ) -> None:
     """Publish tables of whole numbers that add up to one another, from all that was measured: a workbook, a CSV file a
     table, and a manifest. Spends nothing unless told."""
-    from curator_client import marginal
+    from curator_client import by, question
 
-    asked = [marginal([name.strip() for name in table.split(",")]) for table in tables or ()]
-    listed = parse_workload(f"queries={queries}")["queries"] if queries is not None else []
+    asked = [by(*(name.strip() for name in table.split(","))).count() for table in tables or ()]
+    listed = [*map(question, parse_workload(f"queries={queries}")["queries"])] if queries is not None else []
     share = parse_decimal(epsilon, "epsilon")
     if (session is None) != bool(asked or listed):
         raise Refusal("give tables by --table or --queries, or those of a session by --session")

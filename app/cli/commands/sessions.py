@@ -54,7 +54,7 @@ def plan(
     terms = _terms(epsilon, max_queries, max_updates, beta, calibration, release)
     terms |= _evidence(within, confidence, from_nothing, for_itself, contract)
     with client("Planning") as curator:
-        made = curator.plan(dataset, _mechanism(mechanism), **terms)
+        made = curator.plan(dataset, mechanism=_mechanism(mechanism), **terms)
     if as_json:
         print_json(made.raw)
     else:
@@ -114,7 +114,7 @@ def session_open(
     terms = _terms(epsilon, max_queries, max_updates, beta, calibration, release)
     terms |= _evidence(within, confidence, from_nothing, for_itself, contract) | {"dummy": True if dummy else None}
     with client("Opening the session") as curator:
-        session = curator.open_session(dataset, _mechanism(mechanism), **terms)
+        session = curator.session(dataset, mechanism=_mechanism(mechanism), **terms)
     if as_json:
         print_json(session.opened.raw)
         return
@@ -127,7 +127,7 @@ def session_open(
 def session_show(session: SessionId, as_json: AsJson = False) -> None:
     """Show where a session stands: queries, updates, what it spent."""
     with client("Asking for the session") as curator:
-        state = curator.session(session).opened
+        state = curator.resume(session).opened
     show_state(state, as_json=as_json)
 
 
@@ -143,7 +143,7 @@ def session_list(as_json: AsJson = False) -> None:
 def session_close(session: SessionId, as_json: AsJson = False) -> None:
     """Close a session; what it reserved and did not spend returns to the data set."""
     with client("Closing the session") as curator:
-        state = curator.session(session).close()
+        state = curator.resume(session).close()
     show_state(state, as_json=as_json)
 
 
@@ -157,7 +157,7 @@ def session_transcript(
     """Download a session's transcript, which `audit replay` checks."""
     target = output or Path(f"{session}.ndjson")
     with client("Downloading the transcript") as curator:
-        curator.session(session).transcript(target)
+        curator.resume(session).transcript(target)
     out.print(f"Wrote {target} ({target.stat().st_size:,} bytes).", markup=False, soft_wrap=True)
 
 
@@ -185,7 +185,7 @@ def session_verify(
     or the folder is not what was signed.
     """
     with client("Verifying the session") as curator, judging("the log cannot be what it was: "):
-        found = curator.session(session).verify(log=log or True)
+        found = curator.resume(session).verify(log=log or True)
     if as_json:
         print_json(found)
         return
@@ -196,8 +196,8 @@ def session_verify(
             out.print(f"{what}: {item}", highlight=False, soft_wrap=True)
 
 
-def _mechanism(text: str | None) -> dict[str, Any] | None:
-    return None if text is None else parse_mechanism(text)
+def _mechanism(text: str | None) -> Any:
+    return "auto" if text is None else parse_mechanism(text)
 
 
 def _evidence(

@@ -8,19 +8,24 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, cast, overload
 from urllib.parse import quote, urlencode
 
+from curator_client import questions
+from curator_client.answers import Answer, Table, parse_answer
 from curator_client.calls import MOST_DATA, MOST_TRANSCRIPT, SMALL, Call, Reply
-from curator_client.errors import NotVerified, ProtocolError, Refused, refusal
+from curator_client.conditions import Condition
+from curator_client.errors import BatchFailed, NotVerified, ProtocolError, Refused, refusal
 from curator_client.extras import server
 from curator_client.log import LogFolder
+from curator_client.mechanisms import Mechanism, spelled
 from curator_client.models import (
     JSON,
     Check,
@@ -37,9 +42,10 @@ from curator_client.models import (
     SessionState,
     need,
 )
-from curator_client.queries import Bins, Dense, Groups, QueryLike, asks_table, blocks, degrees, marginal, statistic
+from curator_client.progress import Progress, counted
+from curator_client.questions import Bins, By, Dense, Grouped, Groups, Nodes, Question, Selection, Side, where
 from curator_client.releases import ARROW, Release, ReleaseState, WorkloadPlan, arrow_table
-from curator_client.replies import Answer, Marginal, parse_answer
+from curator_client.results import Price
 from curator_client.seen import SeenEntries, SeenLog
 
 if TYPE_CHECKING:
@@ -54,19 +60,10 @@ PARQUET = "application/vnd.apache.parquet"
 CSV = "text/csv"
 #: What may be registered: a file, an open file's bytes, or an array of counts.
 Data: TypeAlias = "Path | str | bytes | np.ndarray[Any, Any]"
+A = TypeVar("A", bound="Answer | Table")
 #: Items of a page of a list.
 PAGE = 1000
-#: An amount: an int, a float or a Decimal.
-Number = Any
-
-
-class Wanted(TypedDict, total=False):
-    """The wanted accuracy of an answer, as for :meth:`Session.ask`."""
-
-    within: float | None
-    confidence: float | None
-    adaptive: bool
-    key: str | None
+Amount = int | float | Decimal
 
 
 def _segment(name: str) -> str:
@@ -136,8 +133,8 @@ class Curator:
     must not share a client: the order of queries matters there.
 
     Args:
-        base_url: address of the service, without ``/v1``.
-        api_key: the caller's key; None for the routes that need none.
+        url: address of the service, without ``/v1``: ``CURATOR_URL`` where it is left out, or this machine's port 8000.
+        key: the caller's: ``CURATOR_API_KEY`` where it is left out. Some routes need none.
         timeout: seconds that one try may take.
         retry_for: seconds for which a call is tried again.
 
@@ -148,12 +145,14 @@ class Curator:
     """
 
     def __init__(
-        self, base_url: str, api_key: str | None = None, *, timeout: float = 60.0, retry_for: float = 60.0
+        self, url: str | None = None, key: str | None = None, *, timeout: float = 60.0, retry_for: float = 60.0
     ) -> None:
         # Imported here: `import curator_client` is to be quick, for those too who ask nothing.
         from curator_client._http import Transport
 
-        self._transport = Transport(base_url, api_key, timeout=timeout, retry_for=retry_for)
+        url = url or os.environ.get("CURATOR_URL") or "http://127.0.0.1:8000"
+        key = key or os.environ.get("CURATOR_API_KEY") or None
+        self._transport = Transport(url, key, timeout=timeout, retry_for=retry_for)
         self._seen_log = SeenLog(self)
 
     def __enter__(self) -> Self:
@@ -182,7 +181,7 @@ class Curator:
         """Replace a principal's key, also a revoked one. The new key is in this reply alone."""
         return Principal.parse(self._transport.json(Call("POST", f"/v1/principals/{_segment(name)}/key")))
 
-    def revoke_principal(self, name: str) -> None:
+    def revoke(self, name: str) -> None:
         """Revoke a principal's key. Nobody else ever gets the name."""
         self._transport.send(Call("DELETE", f"/v1/principals/{_segment(name)}"))
 
@@ -235,7 +234,7 @@ class Curator:
         """The public descriptor of one data set."""
         return Dataset.parse(self._transport.json(Call("GET", f"/v1/datasets/{_segment(name)}")))
 
-    def grant(self, dataset: str, principal: str, epsilon: Number) -> Grant:
+    def grant(self, dataset: str, principal: str, epsilon: Amount) -> Grant:
         """Cap an analyst's share of a data set's epsilon. Where access is by grant, this also gives access."""
         path = f"/v1/datasets/{_segment(dataset)}/grants/{_segment(principal)}"
         return Grant.parse(self._transport.json(_json_call("PUT", path, {"epsilon": epsilon})))
@@ -282,7 +281,7 @@ class Curator:
         path = f"/v1/datasets/{_segment(dataset)}/dummy?{urlencode({'records': records, 'seed': seed})}"
         return self._transport.send(Call("GET", path, {"Accept": accept}, most=MOST_DATA)).content
 
-    def reveal(self, dataset: str) -> Commitment:
+    def reveal_commitment(self, dataset: str) -> Commitment:
         """The commitment to a data set's private file, with the key that opens it: for an admin, and the log says so.
 
         Not after the data set is retired: the key is destroyed with the file.
@@ -300,57 +299,89 @@ class Curator:
     def plan(
         self,
         dataset: str,
-        mechanism: JSON | None = None,
         *,
-        epsilon: Number,
+        epsilon: Amount,
         max_queries: int | None = None,
+        mechanism: Mechanism = "auto",
         **options: Any,
     ) -> Plan:
-        """Plan a session: its promises and costs; charges nothing. Arguments as for :meth:`open_session`."""
+        """Plan a session: its promises and costs; charges nothing. Arguments as for :meth:`session`."""
         # A plan changes nothing and may be repeated. The key tells the transport so; the service ignores it.
         body = _opening(dataset, mechanism, epsilon, max_queries, options)
         return Plan.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
 
     def compare(
-        self, dataset: str, mechanisms: Sequence[JSON], *, epsilon: Number, max_queries: int, **options: Any
+        self, dataset: str, mechanisms: Sequence[Mechanism], *, epsilon: Amount, max_queries: int, **options: Any
     ) -> Comparison:
         """The plans of several mechanisms for one task, side by side; charges nothing.
 
-        ``options`` as for :meth:`open_session`. Where a mechanism has no plan, its outcome has the refusal.
+        ``options`` as for :meth:`session`. Where a mechanism has no plan, its outcome has the refusal.
         """
-        body = _opening(dataset, None, epsilon, max_queries, options)
-        body["mechanisms"] = [dict(mechanism) for mechanism in mechanisms]
+        body = _opening(dataset, "auto", epsilon, max_queries, options)
+        body["mechanisms"] = [spelled(mechanism) for mechanism in mechanisms]
         return Comparison.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
 
-    def open_session(
+    def session(
         self,
         dataset: str,
-        mechanism: JSON | None = None,
         *,
-        epsilon: Number,
+        epsilon: Amount,
         max_queries: int | None = None,
+        mechanism: Mechanism = "auto",
+        within: float | None = None,
+        confidence: float | None = None,
+        start: Literal["evidence", "nothing"] | None = None,
+        share: bool | None = None,
+        contract: bool | None = None,
+        max_updates: int | None = None,
+        beta: float | None = None,
+        calibration: Literal["rdp", "exact", "jt2012", "gru2011"] | None = None,
+        release: Literal["single", "race"] | None = None,
+        dummy: bool = False,
         key: str | None = None,
-        **options: Any,
     ) -> Session:
         """Open a session, reserving ``epsilon`` of the data set's epsilon for it.
 
+        As a context manager it is closed at the end, which returns what it did not spend::
+
+            with curator.session("people", epsilon=0.5, max_queries=100) as session:
+                print(session.count(age=(30, 40)))
+
         Args:
             dataset: name of the data set.
-            mechanism: such as ``{"construction": "mw"}`` or ``{"construction": "md", "potential": "lp", "p": 1.5}``;
-                the service chooses where it is left out.
             epsilon: the share of the data set's epsilon that the session may spend.
             max_queries: the most queries that the session answers; its bound holds for all of them together. A session
                 that answers from evidence needs no such number, and spends better if it has one.
+            mechanism: how it answers; the service chooses by default (:mod:`curator_client.mechanisms`).
+            within: largest half-width of the intervals of its answers, in counts; of evidence.
+            confidence: of those intervals.
+            start: ``nothing`` leaves out what was measured before.
+            share: whether others may start from what this one measures.
+            contract: whether all answers keep an error bound together; of evidence.
+            max_updates: the most updates of its hypothesis.
+            beta: the probability with which the error bound may fail.
+            calibration: how the noise of tests is calibrated.
+            release: how a value is released after a test.
+            dummy: whether to answer from made-up records, free of charge.
             key: Idempotency-Key, for a caller who wants to repeat the call from another process; a new one by default.
-            **options: ``beta``, ``max_updates``, ``calibration``, ``release``, ``within``, ``confidence``, ``start``,
-                ``share``, ``contract``, ``dummy``, as in the API's documents.
         """
-        call = _json_call(
-            "POST", "/v1/sessions", _opening(dataset, mechanism, epsilon, max_queries, options), key=key or _new_key()
-        )
+        options = {
+            "within": within,
+            "confidence": confidence,
+            "start": start,
+            "share": share,
+            "contract": contract,
+            "max_updates": max_updates,
+            "beta": beta,
+            "calibration": calibration,
+            "release": release,
+            "dummy": dummy or None,
+        }
+        body = _opening(dataset, mechanism, epsilon, max_queries, options)
+        call = _json_call("POST", "/v1/sessions", body, key=key or _new_key())
         return Session(self._transport, self._seen_log, SessionState.parse(self._transport.json(call)))
 
-    def session(self, id: str) -> Session:
+    def resume(self, id: str) -> Session:
         """An existing session."""
         return Session(
             self._transport, self._seen_log, SessionState.parse(self._transport.json(Call("GET", _session_path(id))))
@@ -367,7 +398,7 @@ class Curator:
         dataset: str,
         *,
         workload: JSON,
-        epsilon: Number,
+        epsilon: Amount,
         method: str = "auto",
         key: str | None = None,
         **options: Any,
@@ -380,7 +411,7 @@ class Curator:
                 ``{"cuts": "all"}``.
             epsilon: the share of the data set's epsilon that it may spend.
             method: such as ``gaussian`` or ``histogram``; the service chooses by default.
-            key: Idempotency-Key, as for :meth:`open_session`.
+            key: Idempotency-Key, as for :meth:`session`.
             **options: ``start``, ``share``, and what belongs to a method, as in the API's documents.
         """
         body = {"dataset": dataset, "workload": dict(workload), "epsilon": epsilon, "method": method}
@@ -392,9 +423,9 @@ class Curator:
         self,
         dataset: str,
         *,
-        tables: Sequence[Mapping[str, Any]] | None = None,
+        tables: Iterable[Question[Table]] | None = None,
         session: str | None = None,
-        epsilon: Number = 0,
+        epsilon: Amount = 0,
         key: str | None = None,
         **options: Any,
     ) -> Release:
@@ -402,10 +433,10 @@ class Curator:
 
         Args:
             dataset: name of the data set.
-            tables: questions for counts, such as :func:`marginal` makes them; or leave them out and give ``session``.
+            tables: questions for counts by groups; or leave them out and give ``session``.
             session: id of a session of yours: the tables are what it was asked for.
             epsilon: what may be spent to measure for it first; by default nothing.
-            key: Idempotency-Key, as for :meth:`open_session`.
+            key: Idempotency-Key, as for :meth:`session`.
             **options: ``start``, ``share`` and ``within``, as in the API's documents.
 
         Raises:
@@ -413,13 +444,13 @@ class Curator:
         """
         if (tables is None) == (session is None):
             raise ValueError("give one of tables, session")
-        asked = {"session": session} if tables is None else [dict(table) for table in tables]
+        asked = {"session": session} if tables is None else [table.json for table in tables]
         body = {"dataset": dataset, "method": "publication", "tables": asked, "epsilon": epsilon}
         body |= {name: value for name, value in options.items() if value is not None}
         call = _json_call("POST", "/v1/releases", body, key=key or _new_key())
         return Release(self._transport, ReleaseState.parse(self._transport.json(call)))
 
-    def plan_release(self, dataset: str, *, workload: JSON, epsilon: Number, **options: Any) -> WorkloadPlan:
+    def plan_release(self, dataset: str, *, workload: JSON, epsilon: Amount, **options: Any) -> WorkloadPlan:
         """All ways to have a workload answered with a share, best first; charges nothing.
 
         Args:
@@ -563,11 +594,11 @@ class Curator:
 
 
 def _opening(
-    dataset: str, mechanism: JSON | None, epsilon: Number, max_queries: int | None, options: Mapping[str, Any]
+    dataset: str, mechanism: Mechanism, epsilon: Amount, max_queries: int | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The body of a session or plan, without what is None: the service has defaults for that."""
     given = {
-        "mechanism": None if mechanism is None else dict(mechanism),
+        "mechanism": None if mechanism == "auto" else spelled(mechanism),
         "epsilon": epsilon,
         "max_queries": max_queries,
         **options,
@@ -575,9 +606,18 @@ def _opening(
     return {"dataset": dataset, **{name: value for name, value in given.items() if value is not None}}
 
 
-def _wanted(within: float | None, confidence: float | None, adaptive: bool) -> JSON:
-    """The wanted accuracy that a query names, without what is left to the session."""
-    given = {"within": within, "confidence": confidence, "adaptive": adaptive or None}
+def _of(by: By | None, bins: Bins | None, where: Selection | None) -> Selection | Grouped:
+    """The records that a statistic is of, by groups where there are any."""
+    chosen = Selection({}) if where is None else where
+    if by is None:
+        if bins is not None:
+            raise ValueError("bins are of attributes in by")
+        return chosen
+    return chosen.by(*([by] if isinstance(by, str) else by), bins=bins)
+
+
+def _said(**given: Any) -> dict[str, Any]:
+    """What is wanted of an answer, without what is left to the session."""
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -619,6 +659,11 @@ class Session:
         return f"{self!r}\n{self.plan}"
 
     @property
+    def dataset(self) -> str:
+        """The name of the data set that it is on."""
+        return self.opened.dataset
+
+    @property
     def id(self) -> str:
         """The session's identifier."""
         return self.opened.id
@@ -646,370 +691,311 @@ class Session:
         self._saw(state.sequence, state.head_hash)
         return state
 
-    def _answered(self, reply: JSON) -> Answer | Marginal:
-        answer = parse_answer(reply)
-        self._saw(answer.sequence, answer.entry_hash, answer.value if isinstance(answer, Answer) else None)
-        return answer
+    def _answered(self, reply: Any, question: Question[A]) -> A:
+        """What a reply says to a question.
+
+        Raises:
+            ProtocolError: when it is no answer, or one number in place of a table, or the other way round.
+        """
+        answer = parse_answer(reply, question)
+        self._saw(answer.sequence, answer.entry_hash, answer if isinstance(answer, Answer) else None)
+        if question.is_table != isinstance(answer, Table):
+            raise ProtocolError("the reply is a number where a table was asked for, or a table in place of a number")
+        return cast(A, answer)
 
     def ask(
         self,
-        query: QueryLike,
+        question: Question[A],
         *,
         within: float | None = None,
         confidence: float | None = None,
         adaptive: bool = False,
+        at_most: float | None = None,
         key: str | None = None,
-    ) -> Answer:
-        """Answer one query that asks for one number.
+    ) -> A:
+        """Answer one question: a number, or a table, as it is asked.
 
         Args:
-            query: what is asked.
-            within: largest half-width of the answer's interval, in counts or in the unit of the attribute; the session
-                decides where it is left out.
+            question: what is asked.
+            within: largest half-width of the answer's interval (of every cell's), in counts or in the unit of the
+                attribute; the session decides where it is left out.
             confidence: of that interval.
             adaptive: whether the question was chosen by what was released before, which takes a wider interval.
-            key: as in :meth:`Curator.open_session`.
+            at_most: what it may cost, in epsilon; it is refused, before noise, where it would cost more.
+            key: as in :meth:`Curator.session`.
 
         Raises:
-            ValueError: for a question whose answer is a table: see :meth:`marginal`.
+            TooExact: when it would cost more than ``at_most``, or ``within`` cannot be paid.
         """
-        if not isinstance(query, Dense) and asks_table(query):
-            raise ValueError("the answer is a table: ask with Session.marginal")
-        answer = self._ask(query, _wanted(within, confidence, adaptive), key)
-        if not isinstance(answer, Answer):
-            raise ProtocolError("the reply is a table, which was not asked for")
-        return answer
+        wanted = _said(within=within, confidence=confidence, adaptive=adaptive or None, at_most=at_most)
+        path = f"{self._path}/queries"
+        if isinstance(question, Dense):
+            body = question.npy()
+            words = urlencode({name: json.dumps(value) for name, value in wanted.items()})
+            address = f"{path}?{words}" if words else path
+            call = Call("POST", address, {"Content-Type": NPY}, lambda: {"content": body}, key or _new_key())
+        else:
+            call = _json_call("POST", path, {**question.json, **wanted}, key=key or _new_key())
+        return self._answered(self._transport.json(call), question)
 
-    def marginal(
-        self,
-        attributes: str | Iterable[str] | Mapping[str, Any],
-        *,
-        bins: Bins | None = None,
-        where: Mapping[str, Any] | None = None,
-        within: float | None = None,
-        confidence: float | None = None,
-        adaptive: bool = False,
-        key: str | None = None,
-    ) -> Marginal:
-        """A table of counts, which is one question and one charge::
-
-            print(session.marginal(["age", "sex"], bins={"age": [15, 30, 45, 60, 95]}, where={"workclass": 3}))
+    def price(self, question: Question[Any], *, within: float | None = None, confidence: float | None = None) -> Price:
+        """What a question would cost and tell, from public things alone. Nothing is asked, recorded or charged.
 
         Args:
-            attributes: their names, in the order of the table's axes; or the whole question as
-                :func:`~curator_client.marginal`, :func:`~curator_client.statistic` or another function of a question
-                whose answer is a table makes it, without bins and conditions here.
-            bins: for some of them the edges of coarser bins, or groups of values that are counted as one, by name.
-            where: conditions, as for :func:`~curator_client.queries.where`.
-            within: as for :meth:`ask`, of every cell.
+            question: what would be asked.
+            within: as for :meth:`ask`.
             confidence: as for :meth:`ask`.
-            adaptive: as for :meth:`ask`.
-            key: as in :meth:`Curator.open_session`.
         """
-        question = attributes if isinstance(attributes, Mapping) else marginal(attributes, bins=bins, where=where)
-        answer = self._ask(question, _wanted(within, confidence, adaptive), key)
-        if not isinstance(answer, Marginal):
-            raise ProtocolError("the reply is no table")
-        return answer
+        body = {**question.json, **_said(within=within, confidence=confidence)}
+        # It changes nothing to ask again. The key tells the transport so; the service ignores it.
+        return Price(self._transport.json(_json_call("POST", f"{self._path}/price", body, key=_new_key())))
 
-    def blocks(
-        self,
-        left: Groups,
-        right: Groups | None = None,
-        *,
-        only: Literal["within"] | None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Marginal:
-        """The edges between groups of nodes, or sums of a matrix' entries, which is one question and one charge::
+    def count(
+        self, *conditions: Condition, within: float | None = None, adaptive: bool = False, **by_name: Any
+    ) -> Answer:
+        """How many records satisfy all of some conditions, as for :func:`curator_client.where`::
 
-            print(session.blocks({"red": [0, 1, 2], "blue": [3, 4]}))
-            print(session.blocks(["red", "red", "red", "blue", "blue", None], only="within"))
+        session.count(col("hrwage") >= 20, age=(None, 35))
+        """
+        return self.ask(where(*conditions, **by_name).count(), within=within, adaptive=adaptive)
+
+    def group_by(
+        self, *names: str, bins: Bins | None = None, where: Selection | None = None, within: float | None = None
+    ) -> Table:
+        """Counts for each combination of values of some attributes: one question and one charge::
+
+            print(session.group_by("age", "sex", bins={"age": [15, 30, 45, 60, 95]}, where=where(workclass=3)))
 
         Args:
-            left: groups, as for :func:`~curator_client.queries.blocks`.
-            right: those that edges end at; the same where they are left out.
-            only: ``within`` asks only from each group to the one of the same name.
-            wanted: ``within``, ``confidence``, ``adaptive`` and ``key``, as for :meth:`ask`.
+            names: attributes, in the order of the table's axes.
+            bins: for some of them the edges of coarser bins, or groups of values that are counted as one, by name.
+            where: the records; all where it is left out.
+            within: as for :meth:`ask`, of every cell.
         """
-        return self.marginal(blocks(left, right, only), **wanted)
+        return self.ask((where or Selection({})).by(*names, bins=bins).count(), within=within)
 
-    def degrees(
-        self,
-        side: Literal["left", "right", "out", "in"] | None = None,
-        bins: Iterable[int] | None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Marginal:
-        """How many nodes of a graph have a degree in each bin, as :func:`~curator_client.queries.degrees` has it::
+    def crosstab(self, rows: str, columns: str, *, bins: Bins | None = None, where: Selection | None = None) -> Table:
+        """Counts by two attributes, as :meth:`group_by`."""
+        return self.group_by(rows, columns, bins=bins, where=where)
 
-            print(session.degrees("out", bins=[0, 1, 2, 5, 10]))
-
-        Args:
-            side: whose degrees; None of an undirected graph.
-            bins: the least degree of each bin; doubling where they are left out.
-            wanted: as for :meth:`blocks`.
-        """
-        return self.marginal(degrees(side, bins), **wanted)
+    def histogram(self, of: str, *, bins: Iterable[Any] | None = None, where: Selection | None = None) -> Table:
+        """Counts by one attribute, in bins with these edges, as :meth:`group_by`."""
+        return self.group_by(of, bins=None if bins is None else {of: bins}, where=where)
 
     @overload
-    def sum(
-        self,
-        of: str,
-        *,
-        where: Mapping[str, Any] | None = None,
-        group_by: None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Answer: ...
-
+    def sum(self, of: str, *, where: Selection | None = None, within: float | None = None) -> Answer: ...
     @overload
     def sum(
-        self,
-        of: str,
-        *,
-        where: Mapping[str, Any] | None = None,
-        group_by: str | Iterable[str],
-        bins: Bins | None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Marginal: ...
-
+        self, of: str, *, by: By, bins: Bins | None = None, where: Selection | None = None, within: float | None = None
+    ) -> Table: ...
     def sum(
         self,
         of: str,
         *,
-        where: Mapping[str, Any] | None = None,
-        group_by: str | Iterable[str] | None = None,
+        by: By | None = None,
         bins: Bins | None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Answer | Marginal:
+        where: Selection | None = None,
+        within: float | None = None,
+    ) -> Answer | Table:
         """The sum of an attribute that is declared with a grid: one number, or a table by groups.
 
         Args:
             of: the attribute.
-            where: conditions, as for :func:`~curator_client.queries.where`.
-            group_by: attributes; there is a sum for each combination of their values.
-            bins: for some of these the edges of coarser bins, or groups of values, as for :meth:`marginal`.
-            wanted: ``within``, ``confidence``, ``adaptive`` and ``key``, as for :meth:`ask`.
+            by: attributes; there is a sum for each combination of their values.
+            bins: for some of these the edges of coarser bins, or groups of values.
+            where: the records; all where it is left out.
+            within: as for :meth:`ask`.
         """
-        return self._statistic("sum", of, None, where, group_by, bins, wanted)
+        return self._of_statistic(_of(by, bins, where).sum(of), within)
 
     @overload
+    def mean(self, of: str, *, where: Selection | None = None, within: float | None = None) -> Answer: ...
+    @overload
+    def mean(
+        self, of: str, *, by: By, bins: Bins | None = None, where: Selection | None = None, within: float | None = None
+    ) -> Table: ...
     def mean(
         self,
         of: str,
         *,
-        where: Mapping[str, Any] | None = None,
-        group_by: None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Answer: ...
+        by: By | None = None,
+        bins: Bins | None = None,
+        where: Selection | None = None,
+        within: float | None = None,
+    ) -> Answer | Table:
+        """The mean of an attribute that is declared with a grid, as for :meth:`sum`."""
+        return self._of_statistic(_of(by, bins, where).mean(of), within=within)
 
     @overload
-    def mean(
-        self,
-        of: str,
-        *,
-        where: Mapping[str, Any] | None = None,
-        group_by: str | Iterable[str],
-        bins: Bins | None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Marginal: ...
-
-    def mean(
-        self,
-        of: str,
-        *,
-        where: Mapping[str, Any] | None = None,
-        group_by: str | Iterable[str] | None = None,
-        bins: Bins | None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Answer | Marginal:
-        """The mean of an attribute that is declared with a grid, as for :meth:`sum`::
-
-        print(session.mean("income", group_by="sex", where={"age": {"ge": 30}}))
-        """
-        return self._statistic("mean", of, None, where, group_by, bins, wanted)
-
+    def variance(self, of: str, *, where: Selection | None = None, within: float | None = None) -> Answer: ...
     @overload
+    def variance(
+        self, of: str, *, by: By, bins: Bins | None = None, where: Selection | None = None, within: float | None = None
+    ) -> Table: ...
     def variance(
         self,
         of: str,
         *,
-        where: Mapping[str, Any] | None = None,
-        group_by: None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Answer: ...
-
-    @overload
-    def variance(
-        self,
-        of: str,
-        *,
-        where: Mapping[str, Any] | None = None,
-        group_by: str | Iterable[str],
+        by: By | None = None,
         bins: Bins | None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Marginal: ...
-
-    def variance(
-        self,
-        of: str,
-        *,
-        where: Mapping[str, Any] | None = None,
-        group_by: str | Iterable[str] | None = None,
-        bins: Bins | None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Answer | Marginal:
+        where: Selection | None = None,
+        within: float | None = None,
+    ) -> Answer | Table:
         """The variance of an attribute that is declared with a grid, as for :meth:`sum`."""
-        return self._statistic("variance", of, None, where, group_by, bins, wanted)
+        return self._of_statistic(_of(by, bins, where).variance(of), within=within)
 
     @overload
-    def quantile(
-        self,
-        of: str,
-        *,
-        q: float,
-        where: Mapping[str, Any] | None = None,
-        group_by: None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Answer: ...
+    def median(self, of: str, *, where: Selection | None = None) -> Answer: ...
+    @overload
+    def median(self, of: str, *, by: By, bins: Bins | None = None, where: Selection | None = None) -> Table: ...
+    def median(
+        self, of: str, *, by: By | None = None, bins: Bins | None = None, where: Selection | None = None
+    ) -> Answer | Table:
+        """The median of an attribute that is declared with a grid, as for :meth:`sum`."""
+        return self._of_statistic(_of(by, bins, where).median(of))
 
     @overload
+    def quantile(self, of: str, q: float, *, where: Selection | None = None) -> Answer: ...
+    @overload
+    def quantile(self, of: str, q: Sequence[float], *, where: Selection | None = None) -> Table: ...
+    @overload
+    def quantile(
+        self, of: str, q: float | Sequence[float], *, by: By, bins: Bins | None = None, where: Selection | None = None
+    ) -> Table: ...
     def quantile(
         self,
         of: str,
-        *,
         q: float | Sequence[float],
-        where: Mapping[str, Any] | None = None,
-        group_by: str | Iterable[str] | None = None,
-        bins: Bins | None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Answer | Marginal: ...
-
-    def quantile(
-        self,
-        of: str,
         *,
-        q: float | Sequence[float],
-        where: Mapping[str, Any] | None = None,
-        group_by: str | Iterable[str] | None = None,
+        by: By | None = None,
         bins: Bins | None = None,
-        **wanted: Unpack[Wanted],
-    ) -> Answer | Marginal:
+        where: Selection | None = None,
+    ) -> Answer | Table:
         """Quantiles of an attribute that is declared with a grid, as for :meth:`sum`.
 
         Args:
             of: the attribute.
             q: the part of the records that lies below, or several of them, ascending: then the last axis is ``q``.
-            where: as for :meth:`sum`.
-            group_by: as for :meth:`sum`.
+            by: as for :meth:`sum`.
             bins: as for :meth:`sum`.
-            wanted: as for :meth:`sum`, without ``within``, which quantiles refuse.
+            where: as for :meth:`sum`.
         """
-        return self._statistic("quantile", of, q, where, group_by, bins, wanted)
+        return self._of_statistic(_of(by, bins, where).quantile(of, q))
 
-    def _statistic(
-        self,
-        kind: Literal["sum", "mean", "variance", "quantile"],
-        of: str,
-        q: float | Sequence[float] | None,
-        where: Mapping[str, Any] | None,
-        group_by: str | Iterable[str] | None,
-        bins: Bins | None,
-        wanted: Wanted,
-    ) -> Answer | Marginal:
-        return self.answer(statistic(kind, of, q=q, where=where, group_by=group_by or (), bins=bins), **wanted)
+    def _of_statistic(self, question: Question[Any], within: float | None = None) -> Answer | Table:
+        answer: Answer | Table = self.ask(question, within=within)
+        return answer
 
-    def answer(
-        self,
-        query: QueryLike,
-        *,
-        within: float | None = None,
-        confidence: float | None = None,
-        adaptive: bool = False,
-        key: str | None = None,
-    ) -> Answer | Marginal:
-        """Answer one query, whether that is one number or a table; otherwise as :meth:`ask`."""
-        return self._ask(query, _wanted(within, confidence, adaptive), key)
+    def cut(self, left: Nodes, right: Nodes = "all", *, within: float | None = None) -> Answer:
+        """The number (or weight) of edges from some nodes to others; of a matrix the sum of a block."""
+        return self.ask(questions.cut(left, right), within=within)
 
-    def _ask(self, query: QueryLike, wanted: JSON, key: str | None) -> Answer | Marginal:
-        key = key or _new_key()
-        path = f"{self._path}/queries"
-        if isinstance(query, Dense):
-            body = query.body()
-            words = urlencode({name: json.dumps(value) for name, value in wanted.items()})
-            address = f"{path}?{words}" if words else path
-            call = Call("POST", address, {"Content-Type": NPY}, lambda: {"content": body}, key)
-        else:
-            call = _json_call("POST", path, {**query, **wanted}, key=key)
-        return self._answered(self._transport.json(call))
+    def blocks(self, left: Groups, right: Groups | None = None, *, only: Literal["within"] | None = None) -> Table:
+        """The edges between groups of nodes, or sums of a matrix' entries, as :func:`curator_client.blocks`::
 
-    def ask_mean(self, query: QueryLike, over: float, *, key: str | None = None) -> Answer:
-        """Ask a sum of weights and get a mean: it and its errors are divided by ``over``; ``raw`` is the sum's reply.
+        print(session.blocks({"red": [0, 1, 2], "blue": [3, 4]}))
+        """
+        return self.ask(questions.blocks(left, right, only=only))
+
+    def degrees(self, side: Side | None = None, *, bins: Iterable[int] | None = None) -> Table:
+        """How many nodes of a graph have a degree in each bin, as :func:`curator_client.degrees`::
+
+        print(session.degrees("out", bins=[0, 1, 2, 5, 10]))
+        """
+        return self.ask(questions.degrees(side, bins=bins))
+
+    def ask_mean(self, question: Question[Answer], over: float, *, key: str | None = None) -> Answer:
+        """Ask a sum of weights and get a mean: it and its errors are divided by ``over``.
 
         For entries of matrices, edges and weights that are the question's own; of an attribute with a grid see
-        :meth:`mean`. The noise of an answer is the same whatever a query's weights. A mean asked with weights of
+        :meth:`mean`. The noise of an answer is the same whatever a question's weights. A mean asked with weights of
         ``1/over`` has the whole error bound; asked as a sum, with weights up to 1, it has one that is ``over`` times
         smaller::
 
             session.ask_mean(cut(users, films), over=len(users) * len(films))
 
         Args:
-            query: the sum.
+            question: the sum.
             over: how many cells or records it is a sum of, where that is known, or any other positive number.
-            key: as in :meth:`Curator.open_session`.
+            key: as in :meth:`Curator.session`.
 
         Raises:
             ValueError: when ``over`` is not a positive number.
         """
         if not 0 < over < math.inf:
             raise ValueError("over is a positive number")
-        answer = self.ask(query, key=key)
-        ends = answer.interval
-        return replace(
-            answer,
-            value=None if answer.value is None else answer.value / over,
-            error_bound=None if answer.error_bound is None else answer.error_bound / over,
-            standard_error=None if answer.standard_error is None else answer.standard_error / over,
-            interval=None if ends is None else (ends[0] / over, ends[1] / over),
-        )
+        found = self.ask(question, key=key)
 
+        def part(number: float | None) -> float | None:
+            return None if number is None or math.isnan(number) else number / over
+
+        divided: dict[str, Any] = {
+            "value": part(found),
+            "standard_error": part(found.standard_error),
+            "error_bound": part(found.error_bound),
+            "interval": None if found.interval is None else [part(end) for end in found.interval],
+        }
+        return Answer.parse({**found.raw, **divided}, question)
+
+    @overload
     def ask_many(
         self,
-        queries: Iterable[QueryLike],
+        questions: Iterable[Question[A]],
         *,
+        progress: Progress = False,
         batch_size: int = 256,
-        progress: Callable[[int], None] | None = None,
-    ) -> list[Answer | Marginal | Refused]:
-        """Answer queries in order, in batches.
+        on_error: Literal["raise"] = "raise",
+    ) -> list[A]: ...
+    @overload
+    def ask_many(
+        self,
+        questions: Iterable[Question[A]],
+        *,
+        progress: Progress = False,
+        batch_size: int = 256,
+        on_error: Literal["return"],
+    ) -> list[A | Refused]: ...
+    def ask_many(
+        self,
+        questions: Iterable[Question[A]],
+        *,
+        progress: Progress = False,
+        batch_size: int = 256,
+        on_error: Literal["raise", "return"] = "raise",
+    ) -> Any:
+        """Answer questions in order, in batches.
 
         Args:
-            queries: the queries; taken from the iterable a batch at a time.
-            batch_size: most queries of a batch.
-            progress: called after each batch with the number of answers so far.
+            questions: what is asked; taken from the iterable a batch at a time.
+            progress: called after each batch with the number of answers so far and of all, None where that is not
+                known; True shows them as a line on standard error, where that is a terminal.
+            batch_size: most questions of a batch.
+            on_error: ``return`` gives refusals in their places.
 
-        Returns:
-            For each query its answer, or the refusal with which it was refused.
+        Raises:
+            BatchFailed: when a question was refused; the answers stand in its ``results``, the paid ones too.
         """
-        answers: list[Answer | Marginal | Refused] = []
-        batch: list[Mapping[str, Any]] = []
-        for query in queries:
-            batch.append(query.as_json() if isinstance(query, Dense) else query)
-            if len(batch) == batch_size:
-                answers += self._batch(batch)
-                batch = []
-                if progress is not None:
-                    progress(len(answers))
-        if batch:
-            answers += self._batch(batch)
-            if progress is not None:
-                progress(len(answers))
-        return answers
+        show = counted if progress is True else progress
+        all_of_them = len(questions) if isinstance(questions, Sized) else None
+        results: list[A | Refused] = []
+        left = iter(questions)
+        while batch := list(islice(left, batch_size)):
+            results += self._batch(batch)
+            if callable(show):
+                show(len(results), all_of_them)
+        if on_error == "raise" and any(isinstance(each, Refused) for each in results):
+            raise BatchFailed(cast("list[Answer | Table | Refused]", results))
+        return results
 
-    def _batch(self, batch: Sequence[Mapping[str, Any]]) -> list[Answer | Marginal | Refused]:
-        call = _json_call("POST", f"{self._path}/queries/batch", {"queries": batch}, key=_new_key())
+    def _batch(self, batch: Sequence[Question[A]]) -> list[A | Refused]:
+        body = {"queries": [question.json for question in batch]}
+        call = _json_call("POST", f"{self._path}/queries/batch", body, key=_new_key())
         items = need(self._transport.json(call), "answers")
         if not isinstance(items, list) or len(items) != len(batch):
-            raise ProtocolError("the batch has not as many answers as queries")
+            raise ProtocolError("the batch has not as many answers as questions")
         return [
-            self._answered(item) if "sequence" in item else refusal(item, int(item.get("status", 0))) for item in items
+            self._answered(item, question) if "sequence" in item else refusal(item, int(item.get("status", 0)))
+            for item, question in zip(items, batch, strict=True)
         ]
 
     def close(self, *, key: str | None = None) -> SessionState:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Mapping
 from typing import Any
+
+from curator_client.words import figure
 
 #: The width of what is printed.
 WIDTH = 80
@@ -16,15 +17,6 @@ _KINDS = {
     "cell": "cell of a marginal",
     "share": "share of all records",
 }
-
-
-def figure(value: float, standard_error: float | None) -> str:
-    """A number for a person, with as many decimals as the first two digits of its standard error have; with six digits
-    where that is not known."""
-    if standard_error is None or not 0 < standard_error < math.inf:
-        return f"{value + 0.0:,.6g}"
-    decimals = min(max(1 - math.floor(math.log10(standard_error)), 0), 12)
-    return f"{round(value, decimals) + 0.0:,.{decimals}f}"
 
 
 def expectation_text(plan: Mapping[str, Any]) -> str:

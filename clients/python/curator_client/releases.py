@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,6 +14,7 @@ from curator_client.calls import MOST_DATA, Call
 from curator_client.errors import ProtocolError, Refused, Unreachable, refusal
 from curator_client.extras import extra
 from curator_client.models import JSON, Plan, need
+from curator_client.progress import line
 from curator_client.proofs.nesting import parse_bounded
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Release:
         Raises:
             Refused: when it failed, or was cancelled.
         """
-        show = progress_line() if progress is True else progress
+        show = show_state if progress is True else progress
         for state in self.events():
             if callable(show):
                 show(state)
@@ -279,22 +279,16 @@ def arrow_table(content: bytes) -> pa.Table:
 
 def _states(lines: Iterator[str]) -> Iterator[ReleaseState]:
     """The states that a stream of server-sent events tells."""
-    for line in lines:
-        if line.startswith("data:"):
+    for each in lines:
+        if each.startswith("data:"):
             try:
-                told = parse_bounded(line[len("data:") :].encode())
+                told = parse_bounded(each[len("data:") :].encode())
             except ValueError:
                 raise ProtocolError("an event is not JSON") from None
             yield ReleaseState.parse(told)
 
 
-def progress_line() -> Callable[[ReleaseState], None]:
-    """Shows the states that it is called with as one line on standard error, where that is a terminal."""
-
-    def show(state: ReleaseState) -> None:
-        if sys.stderr.isatty():
-            told = state.status if state.ended or state.status == "queued" else f"{state.step} {state.progress:.0%}"
-            sys.stderr.write(f"\r\x1b[K{told}" + ("\r\x1b[K" if state.ended else ""))
-            sys.stderr.flush()
-
-    return show
+def show_state(state: ReleaseState) -> None:
+    """Show a state as one line."""
+    told = state.status if state.ended or state.status == "queued" else f"{state.step} {state.progress:.0%}"
+    line(told, last=state.ended)

@@ -1,0 +1,22 @@
+"""How far a call is, for whoever waits for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+#: True is one line on standard error, where that is a terminal; else a function of done and of all, None where that is
+#: not known.
+Progress = bool | Callable[[int, int | None], None]
+
+
+def line(text: str, *, last: bool = False) -> None:
+    """Show a text in the place of the one before, on standard error, where that is a terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}" + ("\r\x1b[K" if last else ""))
+        sys.stderr.flush()
+
+
+def counted(done: int, of: int | None) -> None:
+    """Show how many of all are done."""
+    line(f"{done:,}" if of is None else f"{done:,} of {of:,}", last=done == of)
