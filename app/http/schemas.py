@@ -655,6 +655,26 @@ class Sessions(Page):
     items: list[SessionView]
 
 
+class EntryView(Reply):
+    """An entry of a session in short: an answer, a round that could not be recorded (``forfeit``), or a measurement of
+    a release. ``words`` are the question's, null where it was an array or too long to be kept as it was asked, and of
+    what is no answer, as is ``source``.
+    """
+
+    sequence: int
+    record: Literal["answer", "forfeit", "release"]
+    words: str | None
+    source: Literal["hypothesis", "measurement", "cached", "estimate"] | None
+    charged_epsilon: float
+    recorded_at: str
+
+
+class Entries(Page):
+    """Entries of a session in their order."""
+
+    items: list[EntryView]
+
+
 class Grants(Page):
     """Who may hold how much of a data set and has spent what, by name of the analyst; or one analyst's own, by name of
     the data set.

@@ -189,7 +189,7 @@ def account_view(account: Account) -> dict[str, Any]:
     }
 
 
-def charged_epsilon(plan: SessionPlan, price: Amounts | None) -> float:
+def charged_epsilon(plan: SessionPlan | StatedPlan, price: Amounts | None) -> float:
     """The cost of an answer as a part of the epsilon that its session was opened with."""
     return 0.0 if price is None else _part(plan, price)
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import orjson
 
 from app.audit import writing
 from app.curator.opening import Header
+from app.privacy.ledger import Amounts
+from app.services import spending
+from app.services.pages import Page
 from app.services.ports import SessionRow, Store
 from app.services.principals import Principal
 from app.services.sessions import Sessions
+from curator_client.words import words
 
 #: How many measurements that a session starts from are read at a time.
 _PINS = 64
@@ -36,6 +43,22 @@ class Transcripts:
             NotFound: when there is none, or it is somebody else's; before the first line.
         """
         return self._lines(self._sessions.row(actor, id))
+
+    def entries(self, actor: Principal, id: str, after: int, most: int) -> Page:
+        """The entries of a session beyond the one of this number, each in short: what was asked, in words, where the
+        answer came from and what it cost; no values and no weights.
+
+        Raises:
+            NotFound: when there is none, or it is somebody else's.
+        """
+        row = self._sessions.row(actor, id)
+        with self._store.read() as tx:
+            page = tx.transcript_page(row.id, after, row.sequence)[:most]
+            last = page[-1][0] if page else row.sequence
+            measured = tx.evidence_of(row.id, after, last)
+        header = Header.read(row.header)
+        items = [_in_short(header, orjson.loads(line), measured.get(sequence)) for sequence, line, _ in page]
+        return Page(items, str(last) if last < row.sequence else None)
 
     def _lines(self, row: SessionRow) -> Iterator[bytes]:
         yield row.header + b"\n"
@@ -79,3 +102,29 @@ class Transcripts:
             lines.append(line + b"\n")
             learnt.take(line)
         return page[-1][0]
+
+
+def _in_short(header: Header, entry: Mapping[str, Any], measured: bytes | None) -> dict[str, Any]:
+    """An entry without what it released; ``measured`` is the record of what was measured for it, if there is one."""
+    asked = entry.get("asked")
+    return {
+        "sequence": entry["sequence"],
+        "record": entry["record"],
+        "words": words(asked) if isinstance(asked, dict) else None,
+        "source": entry.get("source"),
+        "charged_epsilon": spending.charged_epsilon(header.plan, _cost(header, entry, measured)),
+        "recorded_at": entry["recorded_at"],
+    }
+
+
+def _cost(header: Header, entry: Mapping[str, Any], measured: bytes | None) -> Amounts | None:
+    """What an entry cost, by its own record, by that of its measurement, or by a plan whose rounds all cost the same;
+    None where nothing."""
+    if measured is not None:
+        return Amounts.read(orjson.loads(measured)["cost"])
+    if entry["record"] != "forfeit" and entry.get("source") != "measurement":
+        return None
+    if "price" in entry:
+        return Amounts.read(entry["price"])
+    plan = header.document["plan"]
+    return Amounts.read({"renyi": plan["cost_per_update"], "pure": plan["cost_per_update_pure"]})

@@ -16,7 +16,7 @@ from app.curator.request import SessionRequest
 from app.http import schemas
 from app.http.dependencies import HEAVY, AppContext, Asker, Caller, JsonObject, Keyed, UseCases
 from app.http.openapi import problem_responses
-from app.http.paging import BySession
+from app.http.paging import ByNumber, BySession
 from app.http.parameters import Route
 from app.http.replies import JsonReply
 from app.http.tickets import answer
@@ -66,6 +66,16 @@ def list_sessions(services: UseCases, actor: Caller, page: BySession) -> Respons
 @router.get("/{id}", summary="A session's state", response_model=schemas.SessionView, responses=problem_responses(404))
 def get_session(services: UseCases, actor: Caller, id: str) -> Response:
     return JsonReply(services.sessions.get(actor, id))
+
+
+@router.get(
+    "/{id}/entries",
+    summary="What was asked in a session, in words, a page at a time, with what each answer cost",
+    response_model=schemas.Entries,
+    responses=problem_responses(404, 422),
+)
+def list_entries(services: UseCases, actor: Caller, id: str, page: ByNumber) -> Response:
+    return page.reply(services.transcripts.entries(actor, id, page.after, page.limit))
 
 
 @router.post(
