@@ -23,6 +23,9 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
 from app.spaces.queries import conditions
 from app.spaces.queries.registry import is_table, parse_query
+from app.sql.errors import SqlRefused
+from app.sql.statement import Select, translate
+from app.sql.table import Table as SqlTable
 from curator_client.conditions import Condition, col
 from curator_client.questions import (
     Dense,
@@ -42,21 +45,20 @@ from curator_client.questions import (
 
 pytestmark = pytest.mark.unit
 
-SPACE = space_of(
-    parse_spec(
-        {
-            "name": "survey",
-            "kind": "table",
-            "budget": {"epsilon": 1.0, "delta": 1e-9},
-            "attributes": [
-                {"name": "sex", "values": ["female", "male"]},
-                {"name": "age", "lower": 15, "upper": 95, "grid": 1, "bins": 16},
-                {"name": "code", "size": 5, "missing": True},
-                {"name": "income", "lower": 0, "upper": 1000, "grid": 100, "missing": True},
-            ],
-        }
-    )
+SPEC = parse_spec(
+    {
+        "name": "survey",
+        "kind": "table",
+        "budget": {"epsilon": 1.0, "delta": 1e-9},
+        "attributes": [
+            {"name": "sex", "values": ["female", "male"]},
+            {"name": "age", "lower": 15, "upper": 95, "grid": 1, "bins": 16},
+            {"name": "code", "size": 5, "missing": True},
+            {"name": "income", "lower": 0, "upper": 1000, "grid": 100, "missing": True},
+        ],
+    }
 )
+SPACE = space_of(SPEC)
 
 
 @pytest.mark.parametrize(
@@ -387,3 +389,34 @@ def test_sql_selects_the_same_records(held: Held) -> None:
         (counted,) = database.execute(statement).fetchone()
     named = [dict(zip(("sex", "age", "code", "income"), row, strict=True)) for row in rows]
     assert counted == sum(bool(holds(row)) for row in named)
+
+
+_ASKED: list[Any] = [
+    lambda records: records.count(),
+    lambda records: records.mean("income"),
+    lambda records: records.quantile("age", [0.25, 0.5]),
+    lambda records: records.by("sex", "age", bins={"age": [15, 30, 95]}).count(),
+    lambda records: records.by("code").variance("age"),
+    lambda records: records.by("sex").median("income"),
+]
+
+
+@given(_HELD, st.sampled_from(_ASKED))
+def test_the_service_reads_the_sql_as_the_same_question(held: Held, ask: Any) -> None:
+    """What the service translates the statement to compiles to what the question compiles to. Would catch SQL that the
+    service refuses, and one that asks for other records."""
+    asked = ask(where(held[0]))
+    try:
+        meant = parse_query(asked.json).compiled(SPACE)
+    except InvalidQuery:
+        return
+    try:
+        read = translate(asked.sql("survey"), SqlTable(SPEC, SPACE))
+    except SqlRefused:
+        every = (dict(zip(_VALUES, row, strict=True)) for row in itertools.product(*_VALUES.values()))
+        if any(held[1](row) for row in every):  # what asks of nobody is refused
+            raise
+        return
+    assert isinstance(read, Select)
+    (again,) = read.questions
+    assert parse_query(again).compiled(SPACE).canonical == meant.canonical
