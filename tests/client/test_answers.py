@@ -412,21 +412,36 @@ def test_the_result_of_a_statement() -> None:
 
 
 def test_what_if_is_a_table_over_combinations() -> None:
-    """Would catch a line of another epsilon."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    rows = [
-        {"epsilon": e, "max_queries": k, "mechanism": "evidence", "expected_error": k / e, "gaussian_error": None}
+    """Would catch a line of another epsilon, and a problem that is drawn as an error."""
+    points: list[dict[str, Any]] = [
+        {
+            "epsilon": e,
+            "max_queries": k,
+            "mechanism": {"construction": "evidence"},
+            "error_bound": None,
+            "expected_standard_errors": {"one_attribute": k / e, "mean": {"x": 1.0}},
+            "independent_gaussian": {"sigma": 3.0, "error_bound": 9.0, "better": False},
+        }
         for e in (0.5, 1.0)
         for k in (10, 100)
     ]
-    table = WhatIf(rows)
-    assert len(table) == 4
-    assert table[3]["expected_error"] == 100
-    assert list(table.to_pandas()["max_queries"]) == [10, 100, 10, 100]
-    lines = [line for line in table.plot().lines if len(line.get_xdata())]
-    assert [list(line.get_ydata()) for line in lines] == [[20, 200], [10, 100]]
+    points.append(
+        {"epsilon": 1.0, "max_queries": 5000, "problem": {"type": "/problems/plan-infeasible", "detail": "no"}}
+    )
+    table = WhatIf({"points": points, "note": None})
+    assert len(table) == 5
+    assert table[3] == {
+        "epsilon": 1.0, "max_queries": 100, "mechanism": "evidence", "expected_error": 100.0, "gaussian_error": 3.0,
+        "error_bound": None, "problem": None,
+    }  # fmt: skip
+    assert (table[4]["mechanism"], table[4]["problem"]) == (None, "no")
+    assert list(table.to_pandas()["max_queries"]) == [10, 100, 10, 100, 5000]
+    assert "<td>evidence</td>" in table._repr_html_()
+    lines = [list(line.get_ydata()) for line in table.plot().lines if len(line.get_xdata())]
+    assert lines == [[20, 200], [3, 3], [10, 100], [3, 3]]
+    assert WhatIf({"points": [points[0] | {"expected_standard_errors": {"cut": 7.0}}]})[0]["expected_error"] == 7.0
+    with pytest.raises(ProtocolError):
+        WhatIf({"points": [{"epsilon": 1}]})
 
 
 def test_words_and_selections_need_no_library() -> None:

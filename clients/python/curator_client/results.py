@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 #: Rows of a result that are shown.
 ROWS = 40
-#: What a plan promises, by the combination that it was made of.
-_WHAT_IF = ("epsilon", "max_queries", "mechanism", "expected_error", "gaussian_error")
+#: What a point of a sweep of plans tells.
+_WHAT_IF = ("epsilon", "max_queries", "mechanism", "expected_error", "gaussian_error", "error_bound", "problem")
+#: Kinds of questions whose standard error stands for a session's: of tables, and of graphs and matrices.
+_COUNTS = ("one_attribute", "cut")
 
 
 class Price:
@@ -155,15 +157,26 @@ class SqlResult(_Rows):
 
 
 class WhatIf(_Rows):
-    """A row a combination: ``epsilon``, ``max_queries``, ``mechanism``, ``expected_error``, ``gaussian_error``.
+    """A row a combination of ``epsilon`` and ``max_queries``, and what a session of these would promise.
 
-    ``expected_error`` is the standard error to expect of a count, and ``gaussian_error`` that of Gaussian noise for
-    each question by itself; None where nothing is known of it.
+    ``mechanism`` is the construction that would serve it. ``expected_error`` is the standard error to expect of a count
+    under conditions on one attribute (of graphs and matrices, of a cut) and ``gaussian_error`` that of Gaussian noise
+    for each question by itself; ``error_bound`` is what all answers keep together. None is what is not known, or not
+    promised; where there is no such session ``problem`` says why.
     """
 
-    def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """From mappings that have these names."""
-        super().__init__(_WHAT_IF, ([row.get(name) for name in _WHAT_IF] for row in rows))
+    def __init__(self, reply: Json) -> None:
+        """From the reply to a sweep of plans; raises ProtocolError when it is none."""
+        try:
+            super().__init__(_WHAT_IF, [_point(point) for point in reply["points"]])
+        except (KeyError, TypeError, AttributeError):
+            raise ProtocolError("the reply is no sweep of plans") from None
+        self._raw = dict(reply)
+
+    @property
+    def raw(self) -> Json:
+        """The reply as it came."""
+        return self._raw
 
     def plot(self, ax: matplotlib.axes.Axes | None = None) -> matplotlib.axes.Axes:
         """The errors to expect over the number of questions, or over epsilon where there is one such number; dashed
@@ -186,6 +199,22 @@ class WhatIf(_Rows):
         ax.set_ylabel("standard error; dashed: Gaussian noise")
         ax.legend()
         return ax
+
+
+def _point(point: Json) -> list[Any]:
+    """The row of a point of a sweep."""
+    mechanism, gaussian = point.get("mechanism") or {}, point.get("independent_gaussian") or {}
+    errors, problem = point.get("expected_standard_errors") or {}, point.get("problem") or {}
+    expected = next((errors[kind] for kind in _COUNTS if errors.get(kind) is not None), None)
+    return [
+        point["epsilon"],
+        point["max_queries"],
+        mechanism.get("construction"),
+        expected,
+        gaussian.get("sigma"),
+        point.get("error_bound"),
+        problem.get("detail"),
+    ]
 
 
 def _told(value: object) -> str:
