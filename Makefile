@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 # Every worker and every server that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo serve test quick fast lint types layers unit fuzz bench lock wheels image clean
+.PHONY: help setup demo papers serve test quick fast lint types layers unit fuzz bench lock wheels image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,8 +34,11 @@ $(VENV)/.installed: pyproject.toml clients/python/pyproject.toml $(VENV)/.depend
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . --editable clients/python
 	@touch $@
 
-demo: setup ## a real server and three audited sessions of adaptive queries; DEMO_DATA=DIR runs on real data
-	$(BIN)/curator demo $(if $(DEMO_DATA),--data "$(DEMO_DATA)")
+demo: setup ## a survey, 84 tables, a promise for 50,000 questions, two cheats; ends with demo/index.html
+	$(BIN)/curator demo --out demo $$([ -t 0 ] && [ "$(DEMO_STAY)" != 0 ] && echo --stay)
+
+papers: setup ## the papers' constructions: three audited sessions; DEMO_DATA=DIR runs on real data
+	$(BIN)/curator demo --papers $(if $(DEMO_DATA),--data "$(DEMO_DATA)")
 
 serve: setup ## the service on port 8000, its data in ./var
 	$(BIN)/curator serve

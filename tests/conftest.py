@@ -34,6 +34,7 @@ LONGEST = (
     "tests/operation/test_failed_starts.py",
     "tests/operation/test_supervision.py",
     "tests/demo/test_demo.py",
+    "tests/demo/test_papers.py",
     "tests/docs/test_releases_doc.py",
     "tests/operation/test_survivors.py",
     "tests/shares/test_shares_audit.py",

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr, ndtr, ndtri
 
 
 def gaussian_sigma(epsilon: float, delta: float, queries: int) -> float:
@@ -76,3 +76,13 @@ def queries_to_overtake(
         if expected_largest(one * math.sqrt(k), k) > curator:
             return int(k)
     return None
+
+
+def least_largest(sigma: float, queries: int, beta: float) -> float:
+    """What the largest of ``queries`` absolute independent Gaussians of standard deviation ``sigma`` exceeds with
+    probability ``beta``: the least that can be promised of all of them together.
+
+    Solves ``(1 - 2 Phi(-t / sigma))^queries = 1 - beta``.
+    """
+    tail = -math.expm1(math.log1p(-beta) / queries) / 2
+    return -sigma * float(ndtri(tail))

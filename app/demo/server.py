@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 from curator_client import Curator, Unreachable
 
@@ -99,3 +100,17 @@ def running_server(folder: Path) -> Iterator[Server]:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+
+
+@contextmanager
+def ended() -> Iterator[None]:
+    """Have SIGTERM raise an exception, as Ctrl-C does, so that the server is stopped and the files are removed."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -14,6 +14,7 @@ from app.demo.baseline import (
     expected_largest,
     gaussian_sigma,
     gaussian_sigma_charged,
+    least_largest,
     queries_to_overtake,
 )
 
@@ -80,3 +81,12 @@ def test_overtaking_is_where_the_two_curves_cross() -> None:
 def test_noise_of_many_answers_grows_with_the_root_of_their_number() -> None:
     sigmas = np.array([gaussian_sigma(1.0, 1e-9, k) for k in (1, 100, 10_000)])
     np.testing.assert_allclose(sigmas / sigmas[0], [1, 10, 100], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("queries", "beta"), [(1, 0.05), (50_000, 0.05), (1_000_000, 1e-6)])
+def test_least_largest_against_mpmath(queries: int, beta: float) -> None:
+    """All of so many errors stay below it with the probability stated. Catches one tail in the place of two."""
+    mpmath.mp.dps = 40
+    bound = least_largest(3.0, queries, beta)
+    within = mpmath.erf(mpmath.mpf(bound) / 3 / mpmath.sqrt(2)) ** queries
+    assert float(1 - within) == pytest.approx(beta, rel=1e-8)

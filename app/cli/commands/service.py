@@ -122,24 +122,45 @@ def log_rotate(
 
 @cli.command()
 def demo(
+    out_folder: Annotated[
+        Path, typer.Option("--out", file_okay=False, help="Folder for the page and its files.")
+    ] = Path("demo"),
+    stay: Annotated[bool, typer.Option("--stay", help="Keep the server until Ctrl-C.")] = False,
+    papers: Annotated[
+        bool, typer.Option("--papers", help="The papers' constructions instead: three audited sessions, no files.")
+    ] = False,
     data: Annotated[
         Path | None,
         typer.Option(
             exists=True,
             file_okay=False,
-            help="Run on adult-pgm/adult.csv and email-Eu-core/email-Eu-core.txt in this folder instead.",
+            help="With --papers: run on adult-pgm/adult.csv and email-Eu-core/email-Eu-core.txt in this folder.",
             show_default=False,
         ),
     ] = None,
-    queries: Annotated[int, typer.Option(min=1, help="Queries of each of the first two sessions.")] = 2000,
-    seed: Annotated[int, typer.Option(help="Seed of the made-up data and of the analysts.")] = 2012,
+    questions: Annotated[
+        int | None,
+        typer.Option(
+            "--questions",
+            min=1,
+            help="Of the session with a promise (50,000); with --papers of the first two sessions (2,000).",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of made-up data and of the analysts who probe.")] = 2012,
 ) -> None:
-    """Run a real server for half a minute: three sessions of adaptive queries, judged against the truth and
-    audited.
+    """Run a real server for a minute: tables of a survey with their margins against the truth, a promise for 50,000
+    questions, two cheats; ends with a page.
     """
+    if papers:
+        from app.demo.papers import run as run_papers
+
+        raise typer.Exit(run_papers(out, data=data, queries=questions or 2000, seed=seed))
+    if data is not None:
+        raise typer.BadParameter("goes with --papers", param_hint="--data")
     from app.demo.runner import run
 
-    raise typer.Exit(run(out, data=data, queries=queries, seed=seed))
+    raise typer.Exit(run(out, out_folder, questions=questions or 50_000, seed=seed, stay=stay))
 
 
 @contextmanager

@@ -33,12 +33,13 @@ _NO_CHARACTERS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ff
 
 class Mark(NamedTuple):
     """A number to be drawn: what it is called along each axis, how large it is, and how well it is known; None for what
-    is not known."""
+    is not known. ``truth`` is the number without noise, where whoever draws knows it, as a demonstration does."""
 
     labels: tuple[str, ...]
     value: float | None
     standard_error: float | None
     interval: tuple[float, float] | None
+    truth: float | None = None
 
     @property
     def uncertain(self) -> bool:
@@ -114,7 +115,10 @@ def forest(
     if count > len(drawn):
         y += _ROW
         parts.append(_text(f"and {count - len(drawn):,} more", 0, y - 8, "more", soft=True))
-    for line in _wrapped([_READ.format(span=span), *notes], width):
+    truth = (
+        ["Triangle: the truth, which only a demonstration knows."] if any(m.truth is not None for m in drawn) else []
+    )
+    for line in _wrapped([_READ.format(span=span), *truth, *notes], width):
         y += 19
         parts.append(_text(line, 0, y + 8, "note", "400 12px", soft=True))
     told = "; ".join(_told(mark, axes) for mark in drawn)
@@ -141,7 +145,8 @@ def _reach(mark: Mark) -> list[float]:
         return []
     error = mark.standard_error if mark.standard_error is not None and math.isfinite(mark.standard_error) else 0.0
     reach = [mark.value, mark.value - error, mark.value + error] if mark.interval is None else [mark.value]
-    return [number for number in (*reach, *(mark.interval or ())) if abs(number) < _FARTHEST]
+    known = () if mark.truth is None else (mark.truth,)
+    return [number for number in (*reach, *(mark.interval or ()), *known) if abs(number) < _FARTHEST]
 
 
 def _texts(mark: Mark) -> tuple[str, str, str, str]:
@@ -193,6 +198,9 @@ def _row(
             else f'<path d="M{_n(x)} {_n(middle - 6.2)}l6.2 6.2-6.2 6.2-6.2-6.2z"'
         )
         parts.append(f'{shape} class="dot" fill="{dark}"/>')
+        if mark.truth is not None:
+            at = f"M{_n(left + _PLOT * scale.place(mark.truth))} {_n(middle + 4)}l4.5 8h-9z"
+            parts.append(f'<path class="truth" d="{at}" fill="currentColor"/>')
     if mark.uncertain:
         parts.append(_text(UNCERTAIN, left + _PLOT + 14, base, "uncertain", "400 12px", soft=True))
     return f'<g class="kind-{kind}">{"".join(parts)}</g>'
@@ -238,7 +246,8 @@ def _told(mark: Mark, axes: Sequence[str]) -> str:
     _, value, error, ends = _texts(mark)
     told = " ".join(filter(None, (value, error, f"({ends})" if ends else "")))
     uncertain = f", {UNCERTAIN}" if mark.uncertain else ""
-    return f"{label}: {told}{uncertain}" if label else f"{told}{uncertain}"
+    truth = "" if mark.truth is None else f", in truth {figure(mark.truth, mark.standard_error)}"
+    return f"{label}: {told}{uncertain}{truth}" if label else f"{told}{uncertain}{truth}"
 
 
 def _svg(style: str, title: str, told: str, parts: Iterable[str], width: float, height: float) -> str:
