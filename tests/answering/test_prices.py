@@ -25,7 +25,7 @@ from app.services.registered import RegisteredCounts
 from app.services.views import holder_view
 from tests.kit.noise import Noise
 from tests.kit.service import unique
-from tests.kit.world import World, make_world, transcript_of, wait
+from tests.kit.world import World, make_world, query, transcript_of, wait
 
 pytestmark = pytest.mark.integration
 
@@ -454,3 +454,17 @@ def test_a_batch_stops_at_nothing(priced: Priced) -> None:
         "cached",
     ]
     assert len(priced.world.movements(priced.row(id).dataset, id)) == 1
+
+
+def test_on_each_database(world: World) -> None:
+    """Also where rows are held while answering: a price between answers is of the session as it stands, and is not
+    stored. Catches a price that keeps a row, or a transaction, from those who answer."""
+    world.register(name := unique("d"))
+    ann, asked = world.analyst("ann"), query(0)
+    id = world.open(ann, name, mechanism={"construction": "gaussian"}, max_updates=None)
+    price = wait(world.submit(ann, id, asked, kind="price"))
+    answer = world.ask(ann, id, asked)
+    assert (price["source"], price["epsilon"]) == ("measurement", answer["charged_epsilon"])
+    assert wait(world.submit(ann, id, asked, query(1), kind="prices"))["prices"][0]["source"] == "cached"
+    assert [entry["sequence"] for entry in world.entries(id)] == [1]
+    world.audit()
