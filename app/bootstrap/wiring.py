@@ -55,6 +55,7 @@ from app.services.sequencer import Sequencer
 from app.services.services import Services
 from app.services.session_opening import SessionOpener
 from app.services.sessions import Sessions
+from app.services.sql import Sql
 from app.services.transcripts import Transcripts
 from app.settings import Settings
 from app.storage.database import DataDirLock, database_bytes, is_sqlite, make_engines
@@ -197,6 +198,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         plans,
         SessionOpener(store, private, source, utc_now, datasets, dummies, plans),
         sessions,
+        Sql(store, datasets, sessions),
         Hypotheses(store, snapshots, sessions),
         Transcripts(store, sessions, log_size=sql_log.covering),
         Measurements(store, datasets),

@@ -30,6 +30,7 @@ from app.http.routes import (
     queries,
     releases,
     sessions,
+    sql,
     transcripts,
 )
 
@@ -46,6 +47,7 @@ RESOURCES = (
     measurements,
     releases,
     hypotheses,
+    sql,
     log,
     docs,
 )

@@ -28,6 +28,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "payload-too-large": (413, "The body is too large"),
     "invalid-request": (422, "The request cannot be read"),
     "invalid-query": (422, "The query does not fit"),
+    "sql-refused": (422, "The statement has no meaning here"),
     "invalid-dataset": (422, "The data set cannot be taken"),
     "plan-infeasible": (422, "No plan keeps this promise"),
     "too-many-requests": (429, "Too many requests"),

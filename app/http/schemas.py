@@ -581,6 +581,41 @@ class BatchView(Reply):
     answers: list[AnswerView | MarginalView | ProblemDocument]
 
 
+class SqlRequest(Body):
+    """A statement of SQL."""
+
+    refusal = "give statement, and nothing else"
+
+    statement: Annotated[Any, WithJsonSchema({"type": "string", "maxLength": 10_000})]
+
+
+class ColumnView(Reply):
+    """A column of a result: its name, the type of its values, of which any may be null, and what they are."""
+
+    name: str
+    type: Literal["integer", "double", "text", "date", "boolean", "double[]"]
+    role: Literal["group", "value", "standard_error", "low", "high", "price", "fact"]
+
+
+class SqlView(Reply):
+    """The result of a statement: its columns and rows, the answers that they are made of, and notices."""
+
+    columns: list[ColumnView]
+    rows: list[list[Any]]
+    answers: list[AnswerView | MarginalView]
+    notices: list[str]
+
+
+class TranslatedView(Reply):
+    """What a statement would ask: the questions, and the columns of its result. One that asks nothing has rows."""
+
+    questions: list[dict[str, Any]]
+    columns: list[ColumnView]
+    notices: list[str]
+    rows: list[list[Any]] | None = None
+    answers: list[Any] | None = None
+
+
 class PriceView(Reply):
     """What a question would cost and tell as the session stands, from public things alone.
 

@@ -22,6 +22,7 @@ from app.services.retirement import Retirement
 from app.services.sequencer import Sequencer
 from app.services.session_opening import SessionOpener
 from app.services.sessions import Sessions
+from app.services.sql import Sql
 from app.services.transcripts import Transcripts
 
 
@@ -40,6 +41,7 @@ class Services:
     plans: Plans
     opener: SessionOpener
     sessions: Sessions
+    sql: Sql
     hypotheses: Hypotheses
     transcripts: Transcripts
     measurements: Measurements

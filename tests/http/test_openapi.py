@@ -79,8 +79,15 @@ KINDS: list[tuple[JSON, str, bytes, JSON]] = [
 #: It cannot be relied upon to come before the noise: tests/releases/test_releases_over_http.py holds that up.
 RACING = {"DELETE /v1/releases/{id}"}
 #: A body of theirs that succeeds takes more than their schema can tell: a spec within a string, and a file to match; or
-#: a workload of the data set's kind, with a method that serves it; or a signature.
-BEYOND_SCHEMA = {"POST /v1/datasets", "POST /v1/datasets/check", "POST /v1/releases", "POST /v1/log/cosignatures"}
+#: a workload of the data set's kind, with a method that serves it; or a signature; or a statement of SQL.
+BEYOND_SCHEMA = {
+    "POST /v1/datasets",
+    "POST /v1/datasets/check",
+    "POST /v1/releases",
+    "POST /v1/log/cosignatures",
+    "POST /v1/sessions/{id}/sql",
+    "POST /v1/datasets/{name}/sql",
+}
 
 _eight = st.lists(st.floats(-1, 1), min_size=8, max_size=8)
 schemathesis.openapi.media_type(NPY, _eight.map(npy) | st.binary(max_size=200))

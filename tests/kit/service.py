@@ -52,6 +52,7 @@ STATUS = {
     "invalid-request": 422,
     "invalid-query": 422,
     "invalid-dataset": 422,
+    "sql-refused": 422,
     "plan-infeasible": 422,
     "too-many-requests": 429,
     "unavailable": 503,
