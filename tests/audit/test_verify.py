@@ -35,7 +35,9 @@ def curator(service: Service) -> Iterator[Curator]:
 
 @pytest.fixture
 def session(service: Service, curator: Curator) -> Session:
-    return curator.session(people(service), {"construction": "mw"}, epsilon=0.2, max_queries=100, max_updates=5)
+    return curator.session(
+        people(service), mechanism={"construction": "mw"}, epsilon=0.2, max_queries=100, max_updates=5
+    )
 
 
 def showing(session: Session, change: Callable[[list[Document]], list[Document]]) -> None:

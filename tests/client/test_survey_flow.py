@@ -33,30 +33,33 @@ def test_a_survey(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reply.status_code == 201, reply.text
     monkeypatch.setenv("CURATOR_URL", service.url)
     monkeypatch.setenv("CURATOR_API_KEY", service.admin_key)
-    with Curator() as curator, curator.session("flow", epsilon=1.0, max_queries=30) as session:
-        assert session.dataset == "flow"
-        asked = where(col("job").isin(["part", "full"])).by("job").mean("age")
-        price = session.price(asked)
-        assert (price.certain, price.source) == (True, "measurement")
-        assert 0 < price.epsilon < 1
-        with pytest.raises(TooExact, match="at_most"):
-            session.ask(asked, at_most=price.epsilon / 2)
-        assert session.state().queries_asked == 0
-        table = session.ask(asked, at_most=1.01 * price.epsilon)
-        assert table.charged == pytest.approx(price.epsilon)
-        assert table.cell("full") == pytest.approx(AGE[JOB == 2].mean(), abs=1)
-        frame = table.to_pandas()
-        assert [*frame.columns] == ["job", "value", "standard_error", "low", "high"]
-        assert frame["value"].tolist()[-1] == table.cell("full")
-        assert session.price(asked).epsilon == 0
-        young = session.count(col("age") < 40, job="none")
-        true = int(((AGE < 40) & (JOB == 0)).sum())
-        assert young == pytest.approx(true, abs=6 * (young.standard_error or math.nan))
-        assert session.crosstab("job", "age", bins={"age": [0, 40, 80]}).cell("none", "[0, 40)").interval is not None
-        assert session.median("age").low <= np.median(AGE) <= session.median("age").high
-        assert len(session.histogram("age", bins=[0, 20, 40, 60, 80])) == 4
-        assert session.verify()["status"] == "open"
-    assert session.state().status == "closed"
+    with Curator() as curator:
+        with curator.session("flow", epsilon=1.0, max_queries=30) as session:
+            assert session.dataset == "flow"
+            asked = where(col("job").isin(["part", "full"])).by("job").mean("age")
+            price = session.price(asked)
+            assert (price.certain, price.source) == (True, "measurement")
+            assert 0 < price.epsilon < 1
+            with pytest.raises(TooExact, match="at_most"):
+                session.ask(asked, at_most=price.epsilon / 2)
+            assert session.state().queries_asked == 0
+            table = session.ask(asked, at_most=1.01 * price.epsilon)
+            assert table.charged == pytest.approx(price.epsilon)
+            assert table.cell("full") == pytest.approx(AGE[JOB == 2].mean(), abs=1)
+            frame = table.to_pandas()
+            assert [*frame.columns] == ["job", "value", "standard_error", "low", "high"]
+            assert frame["value"].tolist()[-1] == table.cell("full")
+            assert session.price(asked).epsilon == 0
+            young = session.count(col("age") < 40, job="none")
+            true = int(((AGE < 40) & (JOB == 0)).sum())
+            assert young == pytest.approx(true, abs=6 * (young.standard_error or math.nan))
+            assert (
+                session.crosstab("job", "age", bins={"age": [0, 40, 80]}).cell("none", "[0, 40)").interval is not None
+            )
+            assert session.median("age").low <= np.median(AGE) <= session.median("age").high
+            assert len(session.histogram("age", bins=[0, 20, 40, 60, 80])) == 4
+            assert session.verify()["status"] == "open"
+        assert session.state().status == "closed"
 
 
 def test_mechanisms_are_named(service: Service) -> None:
