@@ -468,3 +468,34 @@ def test_on_each_database(world: World) -> None:
     assert wait(world.submit(ann, id, asked, query(1), kind="prices"))["prices"][0]["source"] == "cached"
     assert [entry["sequence"] for entry in world.entries(id)] == [1]
     world.audit()
+
+
+def _told_apart(thetas: dict[Any, Any]) -> list[tuple[Any, bytes]]:
+    """By marginal the bytes of what a fit starts from."""
+    return [(marginal, array.tobytes()) for marginal, array in thetas.items()]
+
+
+def remembered(world: World, id: str) -> Any:
+    """What a session's fits start from, as it is in the memory of its lane."""
+    live = next(found for lane in world.answering._lanes if (found := lane.residents.get(id)) is not None)
+    fits = live.session.state.policy.fits
+    return (
+        [(name, place.restriction._taken, _told_apart(place.thetas)) for name, place in fits._places.items()],
+        [(key, version) for key, (version, _) in fits._fits.items()],
+        dict(fits._one_ways),
+        fits._seen,
+    )
+
+
+@pytest.mark.parametrize("session", ["evidence", "contract", "within"])
+def test_fits_start_where_they_did(priced: Priced, session: str) -> None:
+    """A fit starts from the last one on its attributes: those that a price makes are forgotten. Catches a price that
+    changes last digits of answers to come."""
+    id = priced.open(session)
+    for question in SESSIONS[session][1][:5]:
+        priced.ask(id, question)
+    before = remembered(priced.world, id)
+    for question in SESSIONS[session][1]:
+        priced.priced(id, question)
+    priced.priced(id, {"type": "marginal", "attributes": ["income", "region"]})
+    assert remembered(priced.world, id) == before
