@@ -140,11 +140,7 @@ def check_prices(asked: Asked, prices: Sequence[Mapping[str, Any]]) -> None:
     """
     select = asked.statement
     assert isinstance(select, Select)
-    for number, price in enumerate(prices):
-        if "status" in price:
-            if price["type"] == f"/problems/{InvalidQuery.code}":
-                raise select.refused(number, str(price["detail"]))
-            raise Told(price)
+    _check_each(select, prices)
     if asked.queries_left is not None and len(prices) > asked.queries_left:
         raise QueriesExhausted(
             f"the statement asks {len(prices)} questions, and the session has {asked.queries_left} left: open another"
@@ -160,6 +156,15 @@ def check_prices(asked: Asked, prices: Sequence[Mapping[str, Any]]) -> None:
     if len(paid) > 1 and total > left * (1 + 1e-9):
         requested, remaining = Decimal(repr(total)), Decimal(repr(left))
         raise BudgetExhausted("the answers together cost more than the session has left", requested, remaining)
+
+
+def _check_each(select: Select, prices: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse what the first question would be refused with: of a question that does not fit, at its aggregate."""
+    for number, price in enumerate(prices):
+        if "status" in price:
+            if price["type"] == f"/problems/{InvalidQuery.code}":
+                raise select.refused(number, str(price["detail"]))
+            raise Told(price)
 
 
 class Told(CuratorError):
@@ -181,12 +186,11 @@ def explained(select: Select, prices: Sequence[Mapping[str, Any]]) -> dict[str, 
     Raises:
         SqlRefused, CuratorError: what the first question would be refused with.
     """
+    _check_each(select, prices)
     rows: list[list[Any]] = []
-    for number, price in enumerate(prices):
-        if "status" in price:
-            raise select.refused(number, str(price["detail"]))
+    for price in prices:
         widths = price["half_width"] or [None, None]
-        rows.append([price.get("words"), price["epsilon"], price["certain"], price["source"], *widths, price["left"]])
+        rows.append([price["words"], price["epsilon"], price["certain"], price["source"], *widths, price["left"]])
     return {"columns": _priced_columns(), "rows": rows, "answers": [], "notices": list(select.notices)}
 
 

@@ -121,6 +121,8 @@ def test_none_is_asked_where_one_would_be_refused(analyst: httpx.Client, table: 
     three = f'SELECT COUNT(sex), COUNT(hours), SUM(hours) FROM "{table}"'
     refused(sql(analyst, evidence, three), "queries-exhausted")
     assert state(analyst, evidence)["queries_asked"] == 0
+    narrow = f'EXPLAIN SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(within = 0.0001) COUNT(hours) FROM "{table}"'
+    refused(sql(analyst, evidence, narrow), "plan-infeasible")
 
 
 def test_explain_tells_prices_and_asks_nothing(service: Service, analyst: httpx.Client) -> None:
