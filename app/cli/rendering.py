@@ -46,6 +46,11 @@ def print_json(value: object) -> None:
     out.print_json(json.dumps(value, default=str))
 
 
+def print_line(text: str) -> None:
+    """Print a sentence, whole however wide the terminal is."""
+    out.print(text, markup=False, soft_wrap=True)
+
+
 def cell(value: object) -> str:
     """A value for a person: numbers with separators and six digits, everything else as it is."""
     if isinstance(value, bool) or value is None:

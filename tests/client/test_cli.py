@@ -550,6 +550,23 @@ class TestAnalysis:
         assert done.returncode == 1
         assert says in done.stderr
 
+    def test_prices(self, server: Server, people: None) -> None:
+        """Catches a price that is charged, one that is cut off by a narrow terminal, and a limit that is not sent."""
+        with Curator(server.url, server.admin_key) as client:
+            session = client.session("people", epsilon=0.1, max_queries=5, mechanism="gaussian")
+        told = curator(server, "price", session.id, "--group-by", "age", "--where", "sex=female")
+        assert told.returncode == 0, told.stderr
+        assert len(told.stdout.splitlines()) == 1
+        assert "epsilon" in told.stdout
+        assert "(measurement)" in told.stdout
+        as_json = json.loads(curator(server, "price", session.id, "--group-by", "age", "--json").stdout)
+        assert as_json["epsilon"] > 0
+        refused = curator(server, "ask", session.id, "--group-by", "age", "--at-most", str(as_json["epsilon"] / 3))
+        assert refused.returncode == 1
+        assert "at_most" in refused.stderr
+        with Curator(server.url, server.admin_key) as client:
+            assert client.resume(session.id).state().queries_asked == 0
+
     def test_close_transcript_and_replay(self, server: Server, people: None, tmp_path: Path) -> None:
         with Curator(server.url, server.admin_key) as client:
             session = client.session(

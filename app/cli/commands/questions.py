@@ -21,7 +21,7 @@ from app.cli.inputs import (
     text_of,
 )
 from app.cli.options import AsJson, SessionId
-from app.cli.rendering import print_csv, print_json, show_answer
+from app.cli.rendering import print_csv, print_json, print_line, show_answer
 
 
 @cli.command()
@@ -97,6 +97,12 @@ def ask(
     adaptive: Annotated[
         bool, typer.Option("--adaptive", help="The question was chosen by earlier answers: widen its interval.")
     ] = False,
+    at_most: Annotated[
+        float | None,
+        typer.Option(
+            help="Most epsilon that the answer may cost: refused where it would cost more.", show_default=False
+        ),
+    ] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the answer as CSV, a row a cell.")] = False,
 ) -> None:
@@ -117,7 +123,7 @@ def ask(
     asked = graph or _question(query, statistic, group_by, where or [], bins or [])
     if weighted:
         asked |= {"weighted": True}
-    wanted: dict[str, Any] = {"within": within, "confidence": confidence, "adaptive": adaptive}
+    wanted: dict[str, Any] = {"within": within, "confidence": confidence, "adaptive": adaptive, "at_most": at_most}
     with client("Asking") as curator:
         opened = curator.resume(session)
         if blocks is not None:
@@ -130,6 +136,37 @@ def ask(
     else:
         counts = {"marginal": "count", "degrees": "nodes"}.get(asked.get("type", ""), "value")
         show_answer(answer, f"{asked['type']} of {asked['of']}" if "of" in asked else counts)
+
+
+@cli.command()
+def price(
+    session: SessionId,
+    query: Annotated[
+        str | None,
+        typer.Argument(metavar="QUERY", help="The query as JSON, @FILE, or - for standard input.", show_default=False),
+    ] = None,
+    group_by: Annotated[
+        str | None, typer.Option(help="Attributes, such as age,sex: a table of counts.", show_default=False)
+    ] = None,
+    where: Annotated[list[str] | None, typer.Option(help="A condition, as of ask.", show_default=False)] = None,
+    bins: Annotated[
+        list[str] | None, typer.Option(help="Edges of coarser bins, as of ask.", show_default=False)
+    ] = None,
+    within: Annotated[
+        float | None, typer.Option(help="Largest half-width of the answer's interval.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a query would cost and tell, from public things alone. Asks and charges nothing."""
+    from curator_client import question
+
+    asked = question(_question(query, {}, group_by, where or [], bins or []))
+    with client("Pricing") as curator:
+        found = curator.resume(session).price(asked, within=within)
+    if as_json:
+        print_json(found.raw)
+    else:
+        print_line(f"{asked}: {found} ({found.source})")
 
 
 def _statistic(of: dict[str, str], levels: str | None) -> dict[str, Any]:

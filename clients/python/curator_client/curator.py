@@ -45,7 +45,7 @@ from curator_client.models import (
 from curator_client.progress import Progress, counted
 from curator_client.questions import Bins, By, Dense, Grouped, Groups, Nodes, Question, Selection, Side, where
 from curator_client.releases import ARROW, Release, ReleaseState, WorkloadPlan, arrow_table
-from curator_client.results import Price
+from curator_client.results import Price, WhatIf
 from curator_client.seen import SeenEntries, SeenLog
 
 if TYPE_CHECKING:
@@ -309,6 +309,31 @@ class Curator:
         # A plan changes nothing and may be repeated. The key tells the transport so; the service ignores it.
         body = _opening(dataset, mechanism, epsilon, max_queries, options)
         return Plan.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
+
+    def what_if(
+        self,
+        dataset: str,
+        *,
+        epsilon: Amount | Sequence[Amount],
+        max_queries: int | Sequence[int],
+        mechanism: Mechanism = "auto",
+    ) -> WhatIf:
+        """What sessions of several shares and numbers of questions would promise, side by side; charges nothing.
+
+        Args:
+            dataset: name of the data set.
+            epsilon: a share of the data set's epsilon, or several.
+            max_queries: a number of questions, or several. At most 48 combinations.
+            mechanism: as for :meth:`session`.
+        """
+        swept = {
+            "epsilon": [*epsilon] if isinstance(epsilon, Sequence) else [epsilon],
+            "max_queries": [*max_queries] if isinstance(max_queries, Sequence) else [max_queries],
+        }
+        body: dict[str, Any] = {"dataset": dataset, "sweep": swept}
+        if mechanism != "auto":
+            body["mechanism"] = spelled(mechanism)
+        return WhatIf(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
 
     def compare(
         self, dataset: str, mechanisms: Sequence[Mechanism], *, epsilon: Amount, max_queries: int, **options: Any
