@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -207,6 +207,12 @@ def print_csv(answer: Answer | Table) -> None:
         writer.writerow(("value", "standard_error", "low", "high"))
         numbers = (None if answer.missing else float(answer), answer.standard_error, *(answer.interval or (None, None)))
         writer.writerow(numbers)
+
+
+def print_rows(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """Print rows as CSV, with empty fields for what is not known."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerows([columns, *rows])
 
 
 def show_state(state: SessionState, *, as_json: bool) -> None:
@@ -439,7 +445,12 @@ def show_report(report: Report, to: Console = out) -> None:
 
 def show_problem(problem: Refused) -> None:
     """Print a refusal of the service."""
+    from curator_client.errors import SqlRefused
+
     err.print(f"[bold red]{problem.title}[/bold red] [dim]({problem.type}, {problem.status})[/dim]")
+    if isinstance(problem, SqlRefused):  # which shows the place
+        err.print(str(problem), markup=False, soft_wrap=True)
+        return
     if problem.detail:
         err.print(problem.detail, markup=False)
     for name, value in problem.extra.items():

@@ -589,6 +589,14 @@ class SqlRequest(Body):
     statement: Annotated[Any, WithJsonSchema({"type": "string", "maxLength": 10_000})]
 
 
+class SqlQuestion(SqlRequest):
+    """A statement of SQL that is asked, and the most that all its answers together may charge of epsilon."""
+
+    refusal = "give statement, a text, where wanted at_most, a number that is not negative, and nothing else"
+
+    at_most: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None = None
+
+
 class ColumnView(Reply):
     """A column of a result: its name, the type of its values, of which any may be null, and what they are."""
 

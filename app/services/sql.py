@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -80,8 +80,8 @@ class Sql:
             "notices": list(statement.notices),
         }
 
-    def read(self, actor: Principal, session: str, text: Any) -> Asked:
-        """A statement for a session of the actor's.
+    def read(self, actor: Principal, session: str, text: Any, at_most: float | None = None) -> Asked:
+        """A statement for a session of the actor's, which may cost so much of epsilon where that is said.
 
         Raises:
             NotFound: when the actor has no such session.
@@ -91,6 +91,9 @@ class Sql:
         # As its opening states it: of sessions on made-up records too.
         stated = PublicDataset.from_descriptor(Header.read(row.header).document["dataset"])
         table, statement = _read(stated, text)
+        if at_most is not None and isinstance(statement, Select):
+            least = at_most if statement.at_most is None else min(at_most, statement.at_most)
+            statement = replace(statement, at_most=least)
         return Asked(statement, self._told(actor, statement, table), session_view(row)["queries_left"])
 
     def known(self, key: IdempotencyKey | None) -> bytes | None:
@@ -148,8 +151,8 @@ def check_prices(asked: Asked, prices: Sequence[Mapping[str, Any]]) -> None:
     total = sum(price["epsilon"] for price in prices)
     if select.at_most is not None and total > select.at_most:
         raise PlanInfeasible(
-            f"the statement costs up to epsilon {total:.6g}, and may cost {select.at_most:g}: allow more by epsilon in "
-            "OPTIONS, or a wider interval by within"
+            f"the statement costs up to epsilon {total:.6g}, and may cost {select.at_most:g}: allow more by at_most "
+            "or by epsilon in OPTIONS, or a wider interval by within"
         )
     paid = [price for price in prices if price["epsilon"]]
     left = min((price["left"] + price["epsilon"] for price in paid), default=0.0)

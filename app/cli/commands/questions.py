@@ -21,7 +21,7 @@ from app.cli.inputs import (
     text_of,
 )
 from app.cli.options import AsJson, SessionId
-from app.cli.rendering import print_csv, print_json, print_line, show_answer
+from app.cli.rendering import print_csv, print_json, print_line, print_rows, show_answer
 
 
 @cli.command()
@@ -167,6 +167,32 @@ def price(
         print_json(found.raw)
     else:
         print_line(f"{asked}: {found} ({found.source})")
+
+
+@cli.command()
+def sql(
+    session: SessionId,
+    statement: Annotated[str, typer.Argument(help="The statement, @FILE, or - for standard input.")],
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say what it would cost; asks and charges nothing.")
+    ] = False,
+    at_most: Annotated[
+        float | None, typer.Option(help="The most that it may cost, in epsilon.", show_default=False)
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a statement of SQL; behind each number stand its standard error and its interval."""
+    text = text_of(statement)
+    with client("Asking") as curator:
+        result = curator.resume(session).sql(f"EXPLAIN {text}" if explain else text, at_most=at_most)
+    if as_json:
+        print_json(result.raw)
+    elif as_csv:
+        print_rows(result.columns, [row.values() for row in result])
+    else:
+        for line in str(result).splitlines():
+            print_line(line)
 
 
 def _statistic(of: dict[str, str], levels: str | None) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from app.sql.statement import Select
 router = APIRouter(prefix="/v1", tags=["SQL"], route_class=Route, responses=problem_responses(401, 429))
 
 Statement = Annotated[schemas.SqlRequest, Depends(JsonModel(schemas.SqlRequest))]
+AskedStatement = Annotated[schemas.SqlQuestion, Depends(JsonModel(schemas.SqlQuestion))]
 
 
 @router.post(
@@ -47,10 +48,10 @@ def translate(services: UseCases, actor: Asker, name: str, asked: Statement) -> 
     responses={200: {"content": {headers.ARROW: {}}}, **problem_responses(403, 404, 408, 409, 413, 422, 503)},
 )
 async def ask(
-    request: Request, context: AppContext, services: UseCases, actor: Asker, id: str, asked: Statement
+    request: Request, context: AppContext, services: UseCases, actor: Asker, id: str, asked: AskedStatement
 ) -> Response:
-    key = idempotency_key(request, actor, {"statement": asked.statement})
-    read = await run_in_threadpool(services.sql.read, actor, id, asked.statement)
+    key = idempotency_key(request, actor, asked.model_dump(exclude_none=True))
+    read = await run_in_threadpool(services.sql.read, actor, id, asked.statement, asked.at_most)
     select = read.statement
     if isinstance(select, Select):
         context.authenticator.count(request, actor, len(select.questions))

@@ -22,7 +22,7 @@ from curator_client import questions
 from curator_client.answers import Answer, Table, parse_answer
 from curator_client.calls import MOST_DATA, MOST_TRANSCRIPT, SMALL, Call, Reply
 from curator_client.conditions import Condition
-from curator_client.errors import BatchFailed, NotVerified, ProtocolError, Refused, refusal
+from curator_client.errors import BatchFailed, NotVerified, ProtocolError, Refused, SqlRefused, refusal
 from curator_client.extras import server
 from curator_client.log import LogFolder
 from curator_client.mechanisms import Mechanism, spelled
@@ -45,7 +45,7 @@ from curator_client.models import (
 from curator_client.progress import Progress, counted
 from curator_client.questions import Bins, By, Dense, Grouped, Groups, Nodes, Question, Selection, Side, where
 from curator_client.releases import ARROW, Release, ReleaseState, WorkloadPlan, arrow_table
-from curator_client.results import Price, WhatIf
+from curator_client.results import Price, SqlResult, WhatIf
 from curator_client.seen import SeenEntries, SeenLog
 
 if TYPE_CHECKING:
@@ -774,6 +774,30 @@ class Session:
         body = {**question.json, **_said(within=within, confidence=confidence)}
         # It changes nothing to ask again. The key tells the transport so; the service ignores it.
         return Price(self._transport.json(_json_call("POST", f"{self._path}/price", body, key=_new_key())))
+
+    def sql(self, statement: str, *, at_most: float | None = None, key: str | None = None) -> SqlResult:
+        """Ask a statement of SQL, or its price with ``EXPLAIN``.
+
+        Args:
+            statement: such as ``SELECT sex, AVG(hours) FROM survey GROUP BY sex``.
+            at_most: what all of its answers together may cost, in epsilon; it is refused, before noise, where they
+                would cost more.
+            key: as in :meth:`Curator.session`.
+
+        Raises:
+            SqlRefused: when it has no meaning here, at which place, and what to write instead.
+            TooExact: when it would cost more than ``at_most``.
+        """
+        body = {"statement": statement, **_said(at_most=at_most)}
+        try:
+            reply = self._transport.json(_json_call("POST", f"{self._path}/sql", body, key=key or _new_key()))
+        except SqlRefused as refused:
+            refused.statement = statement
+            raise
+        result = SqlResult(reply)
+        for answer in result.answers:
+            self._saw(answer.sequence, answer.entry_hash, answer if isinstance(answer, Answer) else None)
+        return result
 
     def count(
         self, *conditions: Condition, within: float | None = None, adaptive: bool = False, **by_name: Any
