@@ -126,7 +126,7 @@ class _Reading:
         match node:
             case exp.And() | exp.Or():
                 parts = [self.holds(part, true) for part in _operands(node)]
-                return self._all(parts) if isinstance(node, exp.And) == true else self._any(node, parts)
+                return self._all(node, parts) if isinstance(node, exp.And) == true else self._any(node, parts)
             case exp.EQ() | exp.NEQ():
                 values, given = self._sides(node)
                 return self._listed(node, values, [given], true == isinstance(node, exp.EQ))
@@ -154,11 +154,22 @@ class _Reading:
             "conditions are = <> < <= > >=, BETWEEN, IN and IS NULL of a column, joined by AND, OR and NOT",
         )
 
-    def _all(self, parts: list[Found]) -> Found:
+    def _all(self, node: exp.Expr, parts: list[Found]) -> Found:
         said = [part for part in parts if not isinstance(part, Never)]
         if len(said) < len(parts):
             return next(part for part in parts if isinstance(part, Never))
-        return joined(*said)
+        found = joined(*said)
+        return Never(node) if any(self._is_empty(*part) for part in found.items()) else found
+
+    def _is_empty(self, name: str, condition: Any) -> bool:
+        """Whether it is a range of two ends with nothing between them, each of which was checked by itself."""
+        if name in CONNECTIVES or not isinstance(condition, dict) or len(condition) < 2:
+            return False
+        try:
+            self._table.space.named(name)[1].members(Condition.model_validate(condition))
+        except InvalidQuery:
+            return True
+        return False
 
     def _any(self, node: exp.Expr, parts: list[Found]) -> Found:
         said = [part for part in parts if not isinstance(part, Never)]
@@ -189,7 +200,7 @@ class _Reading:
             self._check_whole(node, values, low, high)
         ends = (("ge", low), ("le", high)) if true else (("lt", low), ("gt", high))
         found = [self._compared(node, values, word, given) for word, given in ends]
-        return self._all(found) if true else self._any(node, found)
+        return self._all(node, found) if true else self._any(node, found)
 
     def _listed(self, node: exp.Expr, values: Values, given: list[Constant], true: bool) -> Found:
         name = values.attribute.name

@@ -430,6 +430,8 @@ def _same(found: Any, expected: Any) -> bool:
         ("NOT (hours > 5)", {"hours": {"le": 5}}),
         ("NOT (hours <= 5)", {"hours": {"gt": 5}}),
         ("NOT hours BETWEEN 0 AND 7", {"hours": {"gt": 7}}),
+        ("code = 1 OR hours BETWEEN 7 AND 5", {"code": 1}),
+        ("code = 1 OR hours > 5 AND hours < 6", {"code": 1}),
         ("hours < 100", {"hours": {"ge": 0}}),
         ("region IS NOT NULL", {}),
         ("5 < hours", {"hours": {"gt": 5}}),
