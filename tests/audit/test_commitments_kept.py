@@ -31,7 +31,7 @@ def uploaded() -> FileDigest:
 
 def opened(world: World, name: str) -> str:
     """The key of a data set's commitment, which opens it."""
-    found = world.built.services.commitments.reveal_commitment(ADMIN, name)
+    found = world.built.services.commitments.reveal(ADMIN, name)
     assert opens(found["commitment"], bytes.fromhex(found["key"]), uploaded())
     assert world.built.services.datasets.describe(name)["commitment"] == found["commitment"]
     return str(found["key"])
@@ -136,7 +136,7 @@ def test_a_revelation_in_doubt_is_recorded_once(worlds: Callable[..., World], da
     for fault in ("before", "after"):
         world.store.faults.append(fault)
         with pytest.raises(Lost):
-            world.built.services.commitments.reveal_commitment(ADMIN, "d")
+            world.built.services.commitments.reveal(ADMIN, "d")
     opened(world, "d")
     with world.store.read() as tx:
         row = tx.dataset("d")
@@ -144,4 +144,4 @@ def test_a_revelation_in_doubt_is_recorded_once(worlds: Callable[..., World], da
     assert row.revealed_to == ("admin",)
     world.built.services.retirement.retire(ADMIN, "d")
     with pytest.raises(Conflict, match="destroyed"):
-        world.built.services.commitments.reveal_commitment(ADMIN, "d")
+        world.built.services.commitments.reveal(ADMIN, "d")

@@ -74,7 +74,7 @@ def test_the_tour_has_what_it_promises() -> None:
         "any",
     ):
         assert word in typed_in["bash"]
-    for word in ("check", "register", "marginal", "mean", "quantile", "sum", "variance", "where", "verify"):
+    for word in ("check", "register", "group_by", "mean", "quantile", "sum", "variance", "where", "verify"):
         assert f"{word}(" in typed_in["python"]
     assert re.search(r"\d ± \d", text)
     assert "cur_" not in text

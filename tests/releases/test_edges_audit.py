@@ -40,7 +40,7 @@ pytestmark = pytest.mark.statistical
 
 EPSILON, DELTA = 1.0, 1e-6
 #: Stories of edges alone; how many are told side by side; and how often that is done of edges and degrees.
-STORIES, TOGETHER, TIMES = 3000, 50, 160
+STORIES, TOGETHER, TIMES = 9000, 50, 480
 NODES = 3 * TOGETHER
 SPEC = {"name": "g", "kind": "graph", "nodes": NODES, "weighted": False, "budget": {"epsilon": EPSILON, "delta": DELTA}}
 #: No release is bought with less of epsilon than this.
