@@ -40,7 +40,9 @@ def main() -> None:
     except Refusal as refusal:
         show_error(str(refusal))
         code = refusal.code
-    except (Unreachable, ProtocolError, OSError) as error:
+    except (Unreachable, ProtocolError) as error:
+        show_error(f"{str(error).rstrip('.')}. CURATOR_URL names the service: does it run there?")
+    except OSError as error:
         show_error(str(error))
     except UnicodeDecodeError:
         show_error("the file is not UTF-8 text")

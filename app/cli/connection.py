@@ -25,7 +25,7 @@ def client(doing: str | None) -> Iterator[Curator]:
 
     key = os.environ.get("CURATOR_API_KEY")
     if not key:
-        raise Refusal("no key: set CURATOR_API_KEY to yours")
+        raise Refusal("no key: set CURATOR_API_KEY to the one that the admin told you")
     url = os.environ.get("CURATOR_URL") or "http://127.0.0.1:8000"
     with Curator(url, key, retry_for=3.0) as curator, nullcontext() if doing is None else err.status(doing):
         yield curator

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import sys
+from collections.abc import Callable, Collection
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -152,12 +153,53 @@ def _value(text: str) -> Any:
     return value if isinstance(value, int | float | str | None) and not isinstance(value, bool) else text
 
 
-def parse_conditions(texts: list[str]) -> dict[str, Any]:
+#: A text in quotes, or what stands up to the next comma; quotes within it are a part of it.
+_PART = re.compile(r'\s*("(?:[^"\\]|\\.)*"(?=\s*(?:,|$))|[^,]*)\s*(,|$)')
+
+
+def split(text: str, labels: Collection[str] = ()) -> list[str]:
+    """What stands between commas. Those in quotes are no borders, nor those of a label.
+
+    Args:
+        text: such as ``1,4``, ``"full, part",none`` or, where that is a label, ``full, part,none``.
+        labels: those that may have commas.
+    """
+    parts = []
+    place = 0
+    while place <= len(text) and (part := _PART.match(text, place)) is not None:
+        parts.append(part[1].strip())
+        if not part[2]:
+            break
+        place = part.end()
+    found: list[str] = []
+    while parts:
+        # As many parts as make a label, else one.
+        joined = (n for n in range(len(parts), 1, -1) if any(_same(label, parts[:n]) for label in labels))
+        number = next(joined, 1)
+        label = next((each for each in labels if number > 1 and _same(each, parts[:number])), None)
+        found.append(parts[0] if label is None else json.dumps(label))
+        parts = parts[number:]
+    return found
+
+
+def _same(label: str, parts: list[str]) -> bool:
+    """Whether a label consists of these parts, whatever blanks stand around its commas."""
+    return [part.strip() for part in label.split(",")] == parts
+
+
+def names_of(text: str) -> list[str]:
+    """Names between commas; a name that has a comma stands in quotes."""
+    return [str(_value(name)) if name.startswith('"') else name for name in split(text)]
+
+
+def parse_conditions(texts: list[str], labels: Callable[[str], Collection[str]] | None = None) -> dict[str, Any]:
     """Conditions by attribute, all of which must hold.
 
     Args:
         texts: each such as ``sex=female``, ``age>=30``, ``workclass=1,4``, ``income at upper`` or ``income=null`` (no
-            value; the word itself is ``"null"``), or a JSON object of conditions.
+            value; the word itself is ``"null"``), or a JSON object of conditions. A value with a comma stands in
+            quotes, or is a label.
+        labels: those of an attribute that have a comma; left out, none has.
 
     Raises:
         Refusal: when one is none of these, or two are of one attribute and not comparisons from either side.
@@ -174,7 +216,8 @@ def parse_conditions(texts: list[str]) -> dict[str, Any]:
             if parts is None:
                 raise Refusal(f"--where: {text!r} is no condition such as sex=female or age>=30")
             name, sign, right = parts.groups()
-            values = [_value(part.strip()) for part in right.split(",")]
+            known_labels = labels(name) if labels is not None and "," in right else ()
+            values = [_value(part) for part in split(right, known_labels)]
             if sign != "=" and right == "null":
                 raise Refusal(f"--where: no value is neither more nor less than another: {name}=null selects it")
             if sign != "=":

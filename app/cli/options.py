@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer.models import ArgumentInfo
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's reply as JSON.")]
 SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.", show_default=False)]
 DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="The data set's name.", show_default=False)]
-ExistingFile = typer.Argument(exists=True, dir_okay=False, readable=True, show_default=False)
+
+
+def existing_file(name: str) -> ArgumentInfo:
+    """A file that must be there, called by this name in the command's help."""
+    made: ArgumentInfo = typer.Argument(metavar=name, exists=True, dir_okay=False, readable=True, show_default=False)
+    return made
+
 
 Mechanism = Annotated[
     str | None,

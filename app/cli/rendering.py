@@ -5,21 +5,22 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table as Grid
 from rich.text import Text
+
+from app.cli.listings import Column, columns, facts, folded, listed
 
 if TYPE_CHECKING:
     from app.audit.replay import Verdict
     from app.audit.verdict import FolderVerdict
     from curator_client import (
         Answer,
+        Cell,
         Check,
         Comparison,
         Dataset,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         ReleaseState,
         Report,
         SessionState,
+        SqlResult,
         Table,
         WorkloadPlan,
     )
@@ -40,15 +42,51 @@ if TYPE_CHECKING:
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
+#: What the next command is given.
+_WHOLE = ("data set", "name", "release", "session", "session\ndata set")
+#: Of records with one problem so many are named.
+_ROWS = 5
+
 
 def print_json(value: object) -> None:
     """Print a value as JSON."""
     out.print_json(json.dumps(value, default=str))
 
 
-def print_line(text: str) -> None:
-    """Print a sentence, whole however wide the terminal is."""
-    out.print(text, markup=False, soft_wrap=True)
+def say(text: str, to: Console = out, *, bold: str = "") -> None:
+    """Print sentences in lines that the terminal has room for. No word is broken: ids, keys and paths stay whole.
+
+    Args:
+        text: of one line or several.
+        to: where to.
+        bold: how the text begins, which is set off where the terminal can.
+    """
+    for number, line in enumerate(folded(text, to.width, whole=True)):
+        told = Text(line)
+        if bold and number == 0:
+            told.stylize("bold", 0, len(bold))
+        to.print(told, soft_wrap=True)
+
+
+def _show_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], to: Console = out) -> None:
+    """Print a table of which no cell loses a character."""
+    for line in listed(columns, list(rows), to.width):
+        to.print(line, markup=False, soft_wrap=True)
+
+
+def _show_list(columns: Sequence[Column], rows: Sequence[Sequence[str]], none: str) -> None:
+    """Print what there is; where there is nothing, say that in place of a table of headings."""
+    if rows:
+        _show_table(columns, rows)
+    else:
+        out.print(none)
+
+
+def _show_facts(title: str, found: Mapping[str, object]) -> None:
+    """Print what is known of one thing, a line a fact."""
+    out.print(title, markup=False, soft_wrap=True, style="bold")
+    for line in facts([(name, cell(fact)) for name, fact in found.items()], out.width):
+        out.print(line, markup=False, soft_wrap=True)
 
 
 def cell(value: object) -> str:
@@ -69,28 +107,28 @@ def progress_of(done: int | None, left: int | None) -> str:
     return f"{done:,}" if left is None else f"{done:,} of {done + left:,}"
 
 
-def _facts(title: str, facts: Mapping[str, object]) -> Grid:
-    table = Grid(title=title, title_justify="left", show_header=False)
-    table.add_column()
-    table.add_column(justify="right", overflow="fold")
-    for name, value in facts.items():
-        table.add_row(name, cell(value))
-    return table
-
-
 def show_check(found: Check) -> None:
     """Print on standard error what a check found beside the declaration."""
     if found.problems:
-        table = Grid("record", "attribute", "problem", title="A registration would be refused", title_justify="left")
+        say("A registration would be refused:", err)
+        kinds: dict[tuple[str, str], list[int]] = {}
         for problem in found.problems:
-            row = "" if problem.row is None else cell(problem.row)
-            table.add_row(row, Text(problem.attribute or ""), Text(problem.detail))
-        err.print(table)
+            rows = kinds.setdefault((problem.attribute or "", problem.detail), [])
+            if problem.row is not None:
+                rows.append(problem.row)
+        table = ((name, detail, _rows(rows)) for (name, detail), rows in kinds.items())
+        _show_table(columns("attribute", "problem", "records"), table, err)
     if found.report is not None:
         show_report(found.report, err)
     for what, sentences in (("Warning", found.warnings), ("Note", found.notes)):
         for sentence in sentences:
-            err.print(f"{what}: {sentence}", markup=False, soft_wrap=True)
+            say(f"{what}: {sentence}", err)
+
+
+def _rows(rows: Sequence[int]) -> str:
+    """The numbers of some records: the first of them, and how many more there are."""
+    more = f" and {len(rows) - _ROWS:,} more" if len(rows) > _ROWS else ""
+    return ", ".join(str(row) for row in rows[:_ROWS]) + more
 
 
 def show_plan(made: Plan, chosen: Mapping[str, object]) -> None:
@@ -102,14 +140,13 @@ def show_plan(made: Plan, chosen: Mapping[str, object]) -> None:
     """
     mechanism = chosen.get("mechanism")
     if isinstance(mechanism, Mapping):
-        out.print(f"[bold]{mechanism.get('construction')}[/bold]", end="")
-        out.print(f": {chosen['why']}" if chosen.get("why") else "", markup=False, soft_wrap=True)
-    if made.how is not None:
-        out.print(made.how, markup=False, soft_wrap=True)
-    if made.expected:
-        out.print(made.expected, markup=False, soft_wrap=True)
+        name = str(mechanism.get("construction"))
+        say(f"{name}: {chosen['why']}" if chosen.get("why") else name, bold=name)
+    for text in (made.how, made.expected):
+        if text:
+            say(text)
     promised = made.error_bound is not None
-    facts: dict[str, object] = {
+    found: dict[str, object] = {
         "noise": made.noise,
         "noise scale (counts)": made.noise_scale,
         "threshold (counts)": made.threshold,
@@ -124,26 +161,41 @@ def show_plan(made: Plan, chosen: Mapping[str, object]) -> None:
         "delta": made.delta,
         "calibration": made.calibration if promised else None,
     }
-    out.print(_facts("Plan", {name: fact for name, fact in facts.items() if fact is not None}))
+    _show_facts("Plan", {name: fact for name, fact in found.items() if fact is not None})
 
 
 def show_comparison(found: Comparison) -> None:
-    """Print the plans of several mechanisms, one row a mechanism."""
-    table = Grid("", "mechanism")
-    for column in ("error bound (counts)", "... for all queries", "updates", "noise scale (counts)"):
-        table.add_column(column, justify="right")
-    table.add_column("why not")
+    """Print the plans of several mechanisms, a line each, and those that there is no plan for."""
+    rows, refused = [], []
     for number, outcome in enumerate(found.outcomes):
         name = " ".join(str(value) for value in outcome.mechanism.values())
         made = outcome.plan
-        numbers: tuple[object, ...] = ("",) * 4
-        if made is not None:
-            certain = "no promise" if outcome.certain_error is None else outcome.certain_error
-            numbers = (made.error_bound, certain, made.max_updates, made.noise_scale)
-        refusal = "" if outcome.problem is None else outcome.problem.detail or outcome.problem.title
-        table.add_row("best" if number == found.best else "", name, *map(cell, numbers), refusal)
-    out.print(table)
-    out.print(found.advice, markup=False)
+        if made is None:
+            problem = outcome.problem
+            refused.append((name, "" if problem is None else problem.detail or problem.title))
+            continue
+        certain = "no promise" if outcome.certain_error is None else outcome.certain_error
+        numbers = map(cell, (made.error_bound, certain, made.max_updates, made.noise_scale))
+        rows.append((name, *numbers, "best" if number == found.best else ""))
+    names = ("error bound\n(counts)", "for all\nqueries", "updates", "noise scale\n(counts)")
+    _show_table(columns("mechanism", *names, "", numbers=names, whole=("mechanism",)), rows)
+    _show_refused("mechanism", refused)
+    say(found.advice)
+
+
+def _show_refused(what: str, refused: Sequence[tuple[str, str]]) -> None:
+    """Print why some ways are none, a line each; where a reason is longer, the reply has all of it."""
+    if not refused:
+        return
+    left = max(len(name) for name, _ in refused)
+    out.print(f"\nNot this {what}:", markup=False)
+    cut = False
+    for name, why in refused:
+        short = Text(f"{name:{left}}  {why}")
+        cut |= short.cell_len > out.width
+        short.truncate(out.width, overflow="ellipsis")
+        out.print(short, soft_wrap=True)
+    out.print("(--json has the whole of each reason.)\n" if cut else "", markup=False)
 
 
 def _interval(ends: tuple[float, float] | None, error: float | None) -> str:
@@ -154,17 +206,23 @@ def _interval(ends: tuple[float, float] | None, error: float | None) -> str:
 
 def _about(answer: Answer | Table) -> dict[str, object]:
     """The lines that every answer has beside its numbers."""
-    facts: dict[str, object] = {}
+    found: dict[str, object] = {}
     if answer.confidence is not None and answer.interval_kind is not None:
-        facts["intervals hold with probability"] = f"{answer.confidence:g} ({answer.interval_kind})"
-    facts |= {
-        "error bound": answer.error_bound,
-        "source": answer.source,
-        "charged epsilon": answer.charged,
-        "updates": progress_of(answer.raw["updates_used"], answer.raw["updates_left"]),
-        "queries left": answer.queries_left,
-    }
-    return facts if answer.note is None else facts | {"note": answer.note}
+        found["intervals hold with probability"] = f"{answer.confidence:g} ({answer.interval_kind})"
+    if answer.error_bound is not None:
+        found["error bound"] = answer.error_bound
+        found["updates"] = progress_of(answer.raw["updates_used"], answer.raw["updates_left"])
+    found["source"] = answer.source
+    found["charged epsilon"] = answer.charged
+    found["queries left"] = "not limited" if answer.queries_left is None else answer.queries_left
+    return found if answer.note is None else found | {"note": answer.note}
+
+
+def _doubt(value: Cell) -> str:
+    """What is to be said of a number beside its error."""
+    from curator_client.words import UNCERTAIN
+
+    return UNCERTAIN if value.reliable is False else ""
 
 
 def show_answer(answer: Answer | Table, what: str) -> None:
@@ -179,21 +237,87 @@ def show_answer(answer: Answer | Table, what: str) -> None:
 
     title = f"Answer {answer.sequence}"
     if not isinstance(answer, Table):
-        out.print(
-            _facts(
-                title,
-                {what: str(answer), "interval": _interval(answer.interval, answer.standard_error)} | _about(answer),
-            )
-        )
+        told = ", ".join(filter(None, (str(answer), _doubt(answer))))
+        interval = _interval(answer.interval, answer.standard_error)
+        _show_facts(title, {what: told, "interval": interval} | _about(answer))
         return
-    table = Grid(*[axis.name for axis in answer.axes], title=title, title_justify="left")
-    for name in (what, "interval"):
-        table.add_column(name, justify="right")
-    for labels, value in answer:
-        table.add_row(*map(named, labels), str(value), _interval(value.interval, value.standard_error))
-    out.print(table)
-    for name, fact in _about(answer).items():
-        out.print(f"{name}: {cell(fact)}", markup=False)
+    rows = [
+        (*map(named, labels), str(value), _interval(value.interval, value.standard_error), _doubt(value))
+        for labels, value in answer
+    ]
+    out.print(title, markup=False, style="bold")
+    _show_cells([axis.name for axis in answer.axes], (what, "interval"), rows)
+    out.print()
+    for line in facts([(name, cell(fact)) for name, fact in _about(answer).items()], out.width):
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _show_cells(labels: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of labels, numbers and, at the end, doubts, where there are any."""
+    shown = [Column(name) for name in labels] + [Column(name, number=True, whole=True) for name in numbers]
+    if any(row[-1] for row in rows):
+        _show_table([*shown, Column("", whole=True)], rows)
+    else:
+        _show_table(shown, [row[:-1] for row in rows])
+
+
+def show_sql(result: SqlResult) -> None:
+    """Print the rows of a statement: each number with its standard error and its interval in two columns, or, of more
+    than two aggregates, a line each."""
+    names, rows = result.columns, [tuple(row.values()) for row in result]
+    roles = [str(column["role"]) for column in result.raw["columns"]]
+    values = _aggregates(roles, rows)
+    if "price" in roles:
+        for row in rows:
+            for line in facts([(name, _plain(value)) for name, value in zip(names, row, strict=True)], out.width):
+                out.print(line, markup=False, soft_wrap=True)
+    elif not values:
+        _show_table([Column(name) for name in names], [[_plain(value) for value in row] for row in rows])
+    else:
+        groups = [place for place, role in enumerate(roles) if role == "group"]
+        labels = [names[place] for place in groups]
+        several = len(values) > 2
+        lines = []
+        for row in rows:
+            told = [_plain(row[place]) for place in groups]
+            cells = [(names[place], _cell_of(*row[place : place + 4])) for place in values]
+            shown = [(str(each), _interval(each.interval, each.standard_error)) for _, each in cells]
+            if several:
+                lines += [(*told, name, *texts, _doubt(each)) for (name, each), texts in zip(cells, shown, strict=True)]
+            else:
+                doubts = [f"{name} {doubt}" for name, each in cells if (doubt := _doubt(each))]
+                lines.append((*told, *(text for texts in shown for text in texts), "\n".join(doubts)))
+        if several:
+            _show_cells([*labels, "of"], ("value", "interval"), lines)
+        else:
+            _show_cells(labels, [head for place in values for head in (names[place], "interval")], lines)
+    for notice in result.notices:
+        say(notice)
+
+
+def _aggregates(roles: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int]:
+    """Where the aggregates of a statement stand, if each is one number and has its error and interval behind it."""
+    behind = ["standard_error", "low", "high"]
+    values = [place for place, role in enumerate(roles) if role == "value"]
+    whole = all(list(roles[place + 1 : place + 4]) == behind for place in values)
+    known = sum(role == "group" for role in roles) + 4 * len(values) == len(roles)
+    single = not any(isinstance(row[place], list) for row in rows for place in values)
+    return values if whole and known and single else []
+
+
+def _cell_of(value: float | None, error: float | None, low: float | None, high: float | None) -> Cell:
+    from curator_client import Cell
+
+    return Cell(value, error, None if low is None or high is None else (low, high))
+
+
+def _plain(value: object) -> str:
+    """A value of a row of no known role."""
+    from curator_client.words import named
+
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return cell(value) if isinstance(value, bool | float) else named(value)
 
 
 def print_csv(answer: Answer | Table) -> None:
@@ -220,39 +344,24 @@ def show_state(state: SessionState, *, as_json: bool) -> None:
     if as_json:
         print_json(state.raw)
         return
-    out.print(
-        _facts(
-            f"Session {state.id}",
-            {
-                "data set": state.dataset,
-                "construction": state.mechanism.get("construction"),
-                "status": state.status,
-                "queries": progress_of(state.queries_asked, state.queries_left),
-                "updates": progress_of(state.updates_used, state.updates_left),
-                "error bound (counts)": state.plan.error_bound,
-                "spent of epsilon": state.spent_epsilon,
-                "reserved of epsilon": state.reserved_epsilon,
-                "spent exactly (Rényi, at the ledger's order)": state.spent,
-                "reserved exactly (Rényi)": state.reserved,
-                "head hash": state.head_hash,
-                "in the log of": None if state.log_size is None else f"{state.log_size:,} entries",
-            },
-        )
-    )
-
-
-def _listing(*columns: str, numbers: Collection[str] = (), whole: str | None = None) -> Grid:
-    """A table of which no cell loses a character, however narrow the terminal is.
-
-    Args:
-        columns: their headings.
-        numbers: those that are set to the right.
-        whole: one that is never broken into lines.
-    """
-    table = Grid(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in columns:
-        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold", no_wrap=name == whole)
-    return table
+    found: dict[str, object] = {
+        "data set": state.dataset,
+        "construction": state.mechanism.get("construction"),
+        "status": state.status,
+        "queries": progress_of(state.queries_asked, state.queries_left),
+        "updates": progress_of(state.updates_used, state.updates_left),
+    }
+    if state.plan.error_bound is not None:
+        found["error bound (counts)"] = state.plan.error_bound
+    found |= {
+        "spent of epsilon": state.spent_epsilon,
+        "reserved of epsilon": state.reserved_epsilon,
+        "spent exactly (Rényi)": state.spent,
+        "reserved exactly (Rényi)": state.reserved,
+        "head hash": state.head_hash,
+        "in the log of": None if state.log_size is None else f"{state.log_size:,} entries",
+    }
+    _show_facts(f"Session {state.id}", found)
 
 
 def show_sessions(found: list[SessionState], *, as_json: bool) -> None:
@@ -261,17 +370,19 @@ def show_sessions(found: list[SessionState], *, as_json: bool) -> None:
         print_json([state.raw for state in found])
         return
     numbers = ("queries", "spent", "reserved")
-    table = _listing("session", "owner\ndata set", "answers by\nstatus", *numbers, numbers=numbers, whole="session")
-    for state in found:
-        table.add_row(
-            state.id,
-            f"{state.owner or ''}\n{state.dataset}",
-            f"{state.mechanism.get('construction', '')}\n{state.status}",
+    names = columns("session\ndata set", "owner\nanswers by", "status", *numbers, numbers=numbers, whole=_WHOLE)
+    rows = [
+        (
+            f"{state.id}\n{state.dataset}",
+            f"{state.owner or ''}\n{state.mechanism.get('construction', '')}",
+            state.status,
             progress_of(state.queries_asked, state.queries_left),
             cell(state.spent_epsilon),
             cell(state.reserved_epsilon),
         )
-    out.print(table)
+        for state in found
+    ]
+    _show_list(names, rows, "no sessions")
 
 
 def show_principals(found: list[Member], *, as_json: bool) -> None:
@@ -279,10 +390,8 @@ def show_principals(found: list[Member], *, as_json: bool) -> None:
     if as_json:
         print_json([member.raw for member in found])
         return
-    table = _listing("name", "role", "since", "key revoked")
-    for member in found:
-        table.add_row(member.name, member.role, member.created_at, member.revoked_at or "")
-    out.print(table)
+    rows = [(member.name, member.role, member.created_at, member.revoked_at or "") for member in found]
+    _show_list(columns("name", "role", "since", "key revoked", whole=("name", "since")), rows, "nobody")
 
 
 def show_ledger(found: Ledger, *, as_json: bool) -> None:
@@ -293,25 +402,41 @@ def show_ledger(found: Ledger, *, as_json: bool) -> None:
     from curator_client import Budget
 
     raw = found.raw
-    where = "session, entry, time"
-    table = _listing("movement", "epsilon", where, "exact", numbers=("epsilon",), whole=where)
+    rows = []
     for entry in found.entries:
-        place = [entry["session"] or "", entry["sequence"] and f"entry {entry['sequence']:,}", entry["recorded_at"]]
-        exact = [entry["amount"], entry["pure"] and f"pure {entry['pure']}"]
-        lines = ("\n".join(filter(None, part)) for part in (place, exact))
-        table.add_row(str(entry["kind"]), cell(entry["epsilon"]), *lines)
-    out.print(table)
+        place = f"entry {entry['sequence']:,}" if entry["sequence"] else ""
+        exact = [_exactly(entry["amount"])] + ([f"pure {entry['pure']}"] if Decimal(entry["pure"] or 0) else [])
+        rows.append(
+            (
+                f"{entry['session'] or ''}\n{entry['recorded_at']}",
+                f"{entry['kind']}\n{place}",
+                "\n".join([cell(entry["epsilon"]), *exact]),
+            )
+        )
+    head = columns("session\ntime", "movement\nentry", "epsilon\nexact", numbers=("epsilon\nexact",))
+    _show_list(head, rows, "nothing was moved")
     sums = Budget.parse(raw["epsilon"])
-    totals = _listing("counted by", "spent", "reserved", "remaining", numbers=("spent", "reserved", "remaining"))
+    numbers = ("spent", "reserved", "remaining")
+    totals = []
     for name, of in (("renyi", sums.renyi), ("pure", sums.pure)):
         counts = " (counts)" if name == sums.regime else ""
-        totals.add_row(f"{name}{counts}", *map(cell, (of.spent_epsilon, of.reserved_epsilon, of.remaining_epsilon)))
-    out.print(f"epsilon {cell(sums.epsilon)}, of which are", markup=False)
-    out.print(totals)
-    exactly = _listing("exactly", "sum", "of", "remaining")
-    exactly.add_row(f"renyi, order {raw['order']}", raw["sum"], raw["budget"], raw["remaining"])
-    exactly.add_row("pure", raw["pure"]["sum"], raw["pure"]["budget"], raw["pure"]["remaining"])
-    out.print(exactly)
+        amounts = map(cell, (of.spent_epsilon, of.reserved_epsilon, of.remaining_epsilon))
+        totals.append((f"{name}{counts}", *amounts))
+    say(f"\nepsilon {cell(sums.epsilon)}, of which are")
+    _show_table(columns("counted by", *numbers, numbers=numbers), totals)
+    exactly = [
+        (f"{name} {what}", _exactly(of[key]))
+        for name, of in ((f"renyi (order {raw['order']}):", raw), ("pure:", raw["pure"]))
+        for what, key in (("sum", "sum"), ("of", "budget"), ("remaining", "remaining"))
+    ]
+    say("\nexactly")
+    for line in facts(exactly, out.width):
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _exactly(amount: str) -> str:
+    """An amount as it is, and nothing as one zero."""
+    return amount if Decimal(amount) else "0"
 
 
 def show_verdict(verdict: Verdict, *, as_json: bool) -> None:
@@ -326,11 +451,9 @@ def show_verdict(verdict: Verdict, *, as_json: bool) -> None:
             }
         )
     elif verdict.ok:
-        table = Grid("the transcript replays", title_justify="left")
-        table.add_column("", overflow="fold")
-        for name, value in verdict.summary.items():
-            table.add_row(name.replace("_", " "), cell(value))
-        out.print(table)
+        _show_facts(
+            "the transcript replays", {name.replace("_", " "): value for name, value in verdict.summary.items()}
+        )
 
 
 def show_books(verdict: FolderVerdict, *, as_json: bool) -> None:
@@ -342,23 +465,24 @@ def show_books(verdict: FolderVerdict, *, as_json: bool) -> None:
         return
     title = f"all follows, up to entry {verdict.log.size:,} of {verdict.log.origin}"
     numbers = ("sessions\nreleases", "answers\nmovements", "epsilon", "spent", "reserved", "remaining")
-    table = _listing("data set", *numbers, numbers=numbers)
+    rows = []
     for found in verdict.datasets:
         # Rounded here; exact in the JSON.
         amounts = [float(found[name]["epsilon"]) for name in ("budget", "spent", "reserved", "remaining")]
-        retired = " (retired)" if found["retired_at"] is not None else ""
-        table.add_row(
-            Text(found["dataset"] + retired),
-            f"{found['sessions']:,}\n{found['releases']:,}",
-            f"{found['answers']:,}\n{found['movements']:,}",
-            *map(cell, amounts),
+        rows.append(
+            (
+                found["dataset"] + (" (retired)" if found["retired_at"] is not None else ""),
+                f"{found['sessions']:,}\n{found['releases']:,}",
+                f"{found['answers']:,}\n{found['movements']:,}",
+                *map(cell, amounts),
+            )
         )
-    out.print(title, highlight=False, soft_wrap=True)
-    out.print(table)
+    say(title)
+    _show_list(columns("data set", *numbers, numbers=numbers, whole=_WHOLE), rows, "no data sets")
     for what in ("entries", "movements"):
         missing = sum(found[f"{what}_not_in_log"] for found in verdict.datasets)
         if missing:
-            err.print(f"{missing:,} {what} of transcripts are not in the log yet: fetch it again", soft_wrap=True)
+            say(f"{missing:,} {what} of transcripts are not in the log yet: fetch it again", err)
 
 
 def show_key(holder: Principal, *, as_json: bool) -> None:
@@ -366,7 +490,7 @@ def show_key(holder: Principal, *, as_json: bool) -> None:
     if as_json:
         print_json({"name": holder.name, "role": holder.role, "api_key": holder.api_key})
         return
-    err.print(f"{holder.role} [bold]{holder.name}[/bold] may now call with this key, shown only now:")
+    say(f"{holder.role} {holder.name} may now call with this key, shown only now:", err)
     out.print(holder.api_key, soft_wrap=True)
 
 
@@ -376,18 +500,21 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
         print_json([item.raw for item in found])
         return
     numbers = ("epsilon\ndelta", "spent", "reserved", "remaining")
-    table = _listing("name", "kind\nstatus", *numbers, "counted by", numbers=numbers)
+    rows = []
     for item in found:
         budget, grant = item.budget, item.grant
-        table.add_row(
-            item.name,
-            f"{item.kind}\n{item.raw.get('status', '')}",
-            f"{cell(budget.epsilon)}\n{cell(budget.delta)}",
-            *map(cell, (budget.spent_epsilon, budget.reserved_epsilon, budget.remaining_epsilon)),
-            budget.regime
-            + ("" if grant is None else f"\nyour grant: {cell(grant.available_epsilon)} of {cell(grant.epsilon)}"),
+        own = "" if grant is None else f"\nyour grant: {cell(grant.available_epsilon)} of {cell(grant.epsilon)}"
+        rows.append(
+            (
+                item.name,
+                f"{item.kind}\n{item.raw.get('status', '')}",
+                f"{cell(budget.epsilon)}\n{cell(budget.delta)}",
+                *map(cell, (budget.spent_epsilon, budget.reserved_epsilon, budget.remaining_epsilon)),
+                budget.regime + own,
+            )
         )
-    out.print(table)
+    names = columns("name", "kind\nstatus", *numbers, "counted by", numbers=numbers, whole=_WHOLE)
+    _show_list(names, rows, "no data sets")
 
 
 def show_grants(found: list[Grant], *, as_json: bool) -> None:
@@ -396,15 +523,16 @@ def show_grants(found: list[Grant], *, as_json: bool) -> None:
         print_json([item.raw for item in found])
         return
     numbers = ("grant", "spent", "reserved", "remaining", "available")
-    table = _listing("data set", "analyst", *numbers, numbers=numbers)
-    for item in found:
-        table.add_row(
+    rows = [
+        (
             item.dataset,
             item.principal,
             "–" if item.epsilon is None else cell(item.epsilon),
             *map(cell, (item.spent_epsilon, item.reserved_epsilon, item.remaining_epsilon, item.available_epsilon)),
         )
-    out.print(table)
+        for item in found
+    ]
+    _show_list(columns("data set", "analyst", *numbers, numbers=numbers, whole=_WHOLE), rows, "no grants")
 
 
 def show_holders(found: list[Holder], *, as_json: bool) -> None:
@@ -413,51 +541,78 @@ def show_holders(found: list[Holder], *, as_json: bool) -> None:
         print_json([item.raw for item in found])
         return
     numbers = ("epsilon", "spent", "reserved", "asked\ncharged")
-    table = _listing(
-        "session", "analyst\nanswers by", "status\nopened, closed", *numbers, numbers=numbers, whole="session"
-    )
-    for item in found:
-        table.add_row(
+    rows = [
+        (
             item.id,
             f"{item.owner}\n{item.construction}",
             "\n".join(filter(None, (item.status, item.opened_at, item.closed_at))),
             *map(cell, (item.epsilon, item.spent_epsilon, item.reserved_epsilon)),
             f"{item.queries_asked:,}\n{item.updates_used:,}",
         )
-    out.print(table)
+        for item in found
+    ]
+    names = columns("session", "analyst\nanswers by", "status\nopened, closed", *numbers, numbers=numbers, whole=_WHOLE)
+    _show_list(names, rows, "no sessions")
 
 
 def show_report(report: Report, to: Console = out) -> None:
     """Print what became of the records of a file, one row an attribute that did not simply keep all."""
     beyond = f", {cell(report.beyond_cap)} beyond the cap" if report.beyond_cap else ""
-    to.print(f"{cell(report.read)} records read, {cell(report.kept)} kept{beyond}", markup=False)
-    table = Grid("attribute")
-    for column in ("dropped", "clamped", "missing"):
-        table.add_column(column, justify="right")
-    for name, tally in report.attributes.items():
-        if any(tally.values()):
-            table.add_row(Text(name), *(cell(tally[column]) for column in ("dropped", "clamped", "missing")))
-    if table.row_count:
-        table.add_section()
-        table.add_row("records in all", cell(report.dropped), cell(report.clamped), "")
-        to.print(table)
+    say(f"{cell(report.read)} records read, {cell(report.kept)} kept{beyond}", to)
+    numbers = ("dropped", "clamped", "missing")
+    rows = [
+        (name, *(cell(tally[number]) for number in numbers))
+        for name, tally in report.attributes.items()
+        if any(tally.values())
+    ]
+    if rows:
+        rows.append(("records in all", cell(report.dropped), cell(report.clamped), ""))
+        _show_table(columns("attribute", *numbers, numbers=numbers), rows, to)
+
+
+#: What to do about a refusal on the command line, where the client's own advice speaks of Python.
+_ADVICE = {
+    "unauthenticated": "Set CURATOR_API_KEY to the key that the admin told you.",
+    "not-found": "What there is: curator dataset list, curator session list, curator release list.",
+}
 
 
 def show_problem(problem: Refused) -> None:
     """Print a refusal of the service."""
     from curator_client.errors import SqlRefused
 
-    err.print(f"[bold red]{problem.title}[/bold red] [dim]({problem.type}, {problem.status})[/dim]")
+    title = f"{problem.title} ({problem.type}, {problem.status})"
+    say(title, err, bold=title)
     if isinstance(problem, SqlRefused):  # which shows the place
-        err.print(str(problem), markup=False, soft_wrap=True)
+        told, *place = str(problem).split("\n")
+        say(told, err)
+        for line in place:
+            err.print(line, markup=False, soft_wrap=True)
         return
     if problem.detail:
-        err.print(problem.detail, markup=False)
+        say(problem.detail, err)
     for name, value in problem.extra.items():
-        several = isinstance(value, list)
-        err.print(f"  {name}:" if several else f"  {name}: {_in_words(value)}", markup=False)
-        for item in value if several else ():
-            err.print(f"    {_in_words(item)}", markup=False)
+        if isinstance(value, list):
+            say(f"  {name}:", err)
+            for item in _together(value):
+                say(f"    {item}", err)
+        else:
+            say(f"  {name}: {_in_words(value)}", err)
+    advice = _ADVICE.get(problem.type, problem.advice)
+    if advice:
+        say(advice, err)
+
+
+def _together(items: Sequence[object]) -> list[str]:
+    """Items of a list in words, those as one that differ by the row alone."""
+    rows: dict[str, list[int]] = {}
+    for item in items:
+        row = item.get("row") if isinstance(item, Mapping) else None
+        rest = {k: v for k, v in item.items() if k != "row"} if isinstance(item, Mapping) and row is not None else item
+        rows.setdefault(str(_in_words(rest)), []).extend([] if row is None else [row])
+    return [
+        f"row{'s' if len(found) > 1 else ''} {_rows(found)}, {text}" if found else text for text, found in rows.items()
+    ]
 
 
 def _in_words(fact: object) -> object:
@@ -467,8 +622,7 @@ def _in_words(fact: object) -> object:
 
 def show_error(message: str) -> None:
     """Print a failure in a sentence."""
-    err.print("[bold red]Error:[/bold red]", end=" ")
-    err.print(message, markup=False)
+    say(f"Error: {message}", err, bold="Error:")
 
 
 def show_release(state: ReleaseState, *, as_json: bool) -> None:
@@ -477,7 +631,7 @@ def show_release(state: ReleaseState, *, as_json: bool) -> None:
         print_json(state.raw)
         return
     cost, problem = state.cost, state.problem
-    facts: dict[str, object] = {
+    found: dict[str, object] = {
         "data set": state.dataset,
         "method": state.method,
         "workload": json.dumps(state.workload),
@@ -489,24 +643,28 @@ def show_release(state: ReleaseState, *, as_json: bool) -> None:
         "epsilon spent": cost.get("spent_epsilon"),
         "why": None if problem is None else problem.detail,
     }
-    out.print(_facts(f"Release {state.id}", {name: fact for name, fact in facts.items() if fact is not None}))
+    _show_facts(f"Release {state.id}", {name: fact for name, fact in found.items() if fact is not None})
 
 
 def show_ways(found: WorkloadPlan, *, as_json: bool) -> None:
-    """Print all ways to have a workload answered, a line each."""
+    """Print all ways to have a workload answered, best first, a line each, and why others are none."""
     if as_json:
         print_json(found.raw)
         return
-    table = Grid("", "method", "asked", box=SIMPLE)
-    for column in ("root mean square (counts)", "largest", "how meant", "seconds"):
-        table.add_column(column, justify="right")
-    table.add_column("why not")
+    rows, refused = [], []
     for way in found.ways:
+        name = f"{way.name} (session)" if way.interactive else way.name
+        if way.problem is not None:
+            refused.append((name, way.problem.detail or way.problem.title))
+            continue
+        errors = ["n/a" if error is None else cell(error) for error in (way.root_mean_square, way.largest, way.basis)]
+        seconds = "" if way.expected_seconds is None else f"{way.expected_seconds:,.3g}"
         best = not way.interactive and way.name == found.best
-        refusal = "" if way.problem is None else way.problem.detail or way.problem.title
-        errors = map(cell, (way.root_mean_square, way.largest, way.basis, way.expected_seconds))
-        table.add_row("best" if best else "", way.name, "in a session" if way.interactive else "", *errors, refusal)
-    out.print(table)
+        rows.append((name, *errors, seconds, "best" if best else ""))
+    numbers = ("root mean square\n(counts)", "largest", "seconds")
+    head = columns("method", *numbers[:2], "how meant", "seconds", "", numbers=numbers, whole=("method",))
+    _show_table(head, rows)
+    _show_refused("method", refused)
 
 
 def show_releases(found: Collection[ReleaseState], *, as_json: bool) -> None:
@@ -514,10 +672,9 @@ def show_releases(found: Collection[ReleaseState], *, as_json: bool) -> None:
     if as_json:
         print_json([state.raw for state in found])
         return
-    table = Grid("release", "data set", "method", "status", "progress", box=SIMPLE)
-    for state in found:
-        table.add_row(state.id, Text(state.dataset), state.method, state.status, f"{state.progress:.0%}")
-    out.print(table)
+    rows = [(state.id, state.dataset, state.method, state.status, f"{state.progress:.0%}") for state in found]
+    names = columns("release", "data set", "method", "status", "progress", numbers=("progress",), whole=_WHOLE)
+    _show_list(names, rows, "no releases")
 
 
 @contextmanager
@@ -525,8 +682,9 @@ def progress_bar() -> Iterator[Callable[[ReleaseState], None]]:
     """A bar on standard error that shows the states it is called with."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
+    parts = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    # Elsewhere than on a terminal even a bar that is shown nowhere would leave a line.
+    with Progress(*parts, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task("queued", total=1.0)
 
         def show(state: ReleaseState) -> None:

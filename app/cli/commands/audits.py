@@ -17,8 +17,8 @@ from app.cli.connection import client
 from app.cli.errors import Contradiction, Refusal, judging
 from app.cli.groups import audits
 from app.cli.inputs import parse_size
-from app.cli.options import AsJson, DatasetName, ExistingFile
-from app.cli.rendering import err, out, print_json, show_books, show_verdict
+from app.cli.options import AsJson, DatasetName, existing_file
+from app.cli.rendering import err, print_json, say, show_books, show_verdict
 
 if TYPE_CHECKING:
     from curator_client.proofs.notes import Checkpoint
@@ -27,10 +27,16 @@ if TYPE_CHECKING:
 @audits.command("publication")
 def audit_publication(
     transcript: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="That of the release.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="TRANSCRIPT", exists=True, dir_okay=False, help="That of the release.", show_default=False
+        ),
     ],
     folder: Annotated[
-        Path, typer.Argument(exists=True, file_okay=False, help="What `curator publish` wrote.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="FOLDER", exists=True, file_okay=False, help="What `curator publish` wrote.", show_default=False
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -56,12 +62,12 @@ def audit_publication(
     if as_json:
         print_json({"ok": found.ok, "same": found.same, "problems": list(found.problems)})
     for problem in () if as_json else found.problems:
-        out.print(problem, markup=False)
+        say(problem)
     if not found.ok:
         raise Refusal("the publication does not follow from what was measured")
     if not as_json:
         alike = "every number is the one computed here" if found.same else "a rounding differs here, within intervals"
-        out.print(f"All holds: {alike}.")
+        say(f"All holds: {alike}.")
 
 
 @audits.command("replay")
@@ -154,6 +160,7 @@ def _replaying() -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn(),
         console=err,
         transient=True,
+        disable=not err.is_terminal,
     ) as progress:
         task = progress.add_task("replay", total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
@@ -188,7 +195,7 @@ def _tell(found: Checkpoint, words: str, *, as_json: bool, **more: object) -> No
     if as_json:
         print_json({"origin": found.origin, "size": found.size, "root": found.root.hex(), **more})
     else:
-        out.print(words, highlight=False, markup=False, soft_wrap=True)
+        say(words)
 
 
 @audits.command("fetch")
@@ -233,9 +240,7 @@ def audit_fetch(
         transcripts_refused=list(transcripts.refused),
     )
     if transcripts.refused:
-        err.print(
-            f"{len(transcripts.refused)} transcripts are not for this key: an auditor's reads all", soft_wrap=True
-        )
+        say(f"{len(transcripts.refused)} transcripts are not for this key: an auditor's reads all", err)
 
 
 @audits.command("cosign")
@@ -307,11 +312,13 @@ def audit_forget_witness(
     """
     with client(None) as curator:
         curator.forget_witness(name)
-    out.print(f"the witness of {name} is forgotten", highlight=False, markup=False, soft_wrap=True)
+    say(f"the witness of {name} is forgotten")
 
 
 @audits.command("verify")
-def audit_verify(folder: LogPlace, transcript: Annotated[Path, ExistingFile], as_json: AsJson = False) -> None:
+def audit_verify(
+    folder: LogPlace, transcript: Annotated[Path, existing_file("TRANSCRIPT")], as_json: AsJson = False
+) -> None:
     """Check that a transcript is what the log that is kept in a folder has of its session: every line is there, and no
     more entries of it, and it was closed or not as the transcript says; needs no service.
 
@@ -393,13 +400,14 @@ def _write(target: Path, content: bytes) -> None:
         sys.stdout.buffer.write(content)
     else:
         target.write_bytes(content)
+        say(f"Wrote {target} ({len(content):,} bytes).", err)
 
 
 @audits.command("commitment")
 def audit_commitment(
     folder: LogPlace,
     name: DatasetName,
-    file: Annotated[Path, ExistingFile],
+    file: Annotated[Path, existing_file("FILE")],
     key: Annotated[
         str, typer.Option("--key", metavar="HEX", help="The key of the commitment, as an administrator revealed it.")
     ],

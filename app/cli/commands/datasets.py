@@ -10,13 +10,14 @@ from typing import Annotated
 import typer
 
 from app.cli.connection import client
+from app.cli.errors import Refusal
 from app.cli.groups import cli, datasets
 from app.cli.inputs import parse_decimal, parse_object
-from app.cli.options import AsJson, DatasetName, Epsilon, ExistingFile
+from app.cli.options import AsJson, DatasetName, Epsilon, existing_file
 from app.cli.rendering import (
     err,
-    out,
     print_json,
+    say,
     show_check,
     show_datasets,
     show_grants,
@@ -28,8 +29,8 @@ from app.cli.rendering import (
 
 @datasets.command("add")
 def dataset_add(
-    spec: Annotated[Path, ExistingFile],
-    data: Annotated[Path, ExistingFile],
+    spec: Annotated[Path, existing_file("SPEC")],
+    data: Annotated[Path, existing_file("DATA")],
     as_json: AsJson = False,
 ) -> None:
     """Register a data set: SPEC is its declaration (JSON), DATA its private file (CSV, Excel, Parquet,
@@ -42,12 +43,12 @@ def dataset_add(
     if registered.report is not None and not as_json:
         show_report(registered.report)
     for warning in registered.warnings:
-        err.print(f"Warning: {warning}", markup=False, soft_wrap=True)
+        say(f"Warning: {warning}", err)
 
 
 @datasets.command("check")
 def dataset_check(
-    data: Annotated[Path, ExistingFile],
+    data: Annotated[Path, existing_file("DATA")],
     spec: Annotated[
         Path | None,
         typer.Option(
@@ -110,14 +111,18 @@ def ledger(name: DatasetName, as_json: AsJson = False) -> None:
 @datasets.command("grant")
 def dataset_grant(
     name: DatasetName,
-    principal: Annotated[str, typer.Argument(help="The analyst.", show_default=False)],
+    principal: Annotated[str, typer.Argument(metavar="ANALYST", help="Who may spend it.", show_default=False)],
     epsilon: Epsilon,
+    as_json: AsJson = False,
 ) -> None:
     """Cap what one analyst may spend of a data set's epsilon."""
     with client("Granting") as curator:
         given = curator.grant(name, principal, parse_decimal(epsilon, "epsilon"))
-    out.print(f"{principal} may spend up to epsilon {epsilon} of {name}.", markup=False)
-    out.print(f"What that promises: {given.promises}.", markup=False, highlight=False)
+    if as_json:
+        print_json(given.raw)
+        return
+    say(f"{principal} may spend up to epsilon {epsilon} of {name}.")
+    say(f"What that promises: {given.promises}.")
 
 
 @datasets.command("sessions")
@@ -132,7 +137,9 @@ def dataset_sessions(name: DatasetName, as_json: AsJson = False) -> None:
 def grants(
     name: Annotated[
         str | None,
-        typer.Argument(help="A data set: what everybody may hold of it, for admins. Yours where left out."),
+        typer.Argument(
+            metavar="DATASET", help="A data set: what everybody may hold of it, for admins. Yours where left out."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -154,8 +161,8 @@ def dataset_commitment(name: DatasetName, as_json: AsJson = False) -> None:
     if as_json:
         print_json(asdict(found))
         return
-    out.print(f"{found.algorithm} {found.commitment}", highlight=False, soft_wrap=True)
-    out.print(f"key {found.key}", highlight=False, soft_wrap=True)
+    say(f"{found.algorithm} {found.commitment}")
+    say(f"key {found.key}")
 
 
 @datasets.command("retire")
@@ -168,7 +175,7 @@ def dataset_retire(
         typer.confirm(f"Destroy the private file of {name}?", abort=True, err=True)
     with client("Retiring the data set") as curator:
         curator.retire(name)
-    out.print(f"{name} is retired.", markup=False)
+    say(f"{name} is retired.")
 
 
 @datasets.command("dummy")
@@ -179,6 +186,8 @@ def dataset_dummy(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Equal seeds give equal records.")] = 0,
 ) -> None:
     """Write made-up records like those of a data set, drawn from its declaration alone."""
+    if to.suffix not in (".csv", ".parquet", ".arrow"):
+        raise Refusal("the name must end in .csv, .parquet or .arrow")
     with client("Asking for made-up records") as curator:
         curator.save_dummy(name, to, records=records, seed=seed)
-    out.print(f"Wrote {to}: made up from the declaration of {name}, nothing of its data.", markup=False)
+    say(f"Wrote {to}: made up from the declaration of {name}, nothing of its data.")

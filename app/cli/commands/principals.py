@@ -9,12 +9,14 @@ import typer
 from app.cli.connection import client
 from app.cli.groups import principals
 from app.cli.options import AsJson
-from app.cli.rendering import out, show_key, show_principals
+from app.cli.rendering import say, show_key, show_principals
 
 
 @principals.command("add")
 def principal_add(
-    name: Annotated[str, typer.Argument(help="The new name; names are never reused.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The new name; names are never reused.", show_default=False)
+    ],
     role: Annotated[str, typer.Option(help="admin, analyst or auditor.")] = "analyst",
     as_json: AsJson = False,
 ) -> None:
@@ -34,7 +36,7 @@ def principal_list(as_json: AsJson = False) -> None:
 
 @principals.command("rotate")
 def principal_rotate(
-    name: Annotated[str, typer.Argument(help="Whose key to replace.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key to replace.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
     """Replace a principal's key, a revoked one too, and print the new one, which is shown only now."""
@@ -45,9 +47,9 @@ def principal_rotate(
 
 @principals.command("revoke")
 def principal_revoke(
-    name: Annotated[str, typer.Argument(help="Whose key to revoke.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key to revoke.", show_default=False)],
 ) -> None:
     """Revoke a principal's key for good."""
     with client("Revoking the key") as curator:
         curator.revoke(name)
-    out.print(f"The key of {name} is revoked.", markup=False)
+    say(f"The key of {name} is revoked.")

@@ -1,9 +1,12 @@
-"""The command that asks: one number, or a table of them."""
+"""The commands that ask: one number, or a table of them, in words or in SQL, and what that costs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +14,7 @@ from app.cli.connection import client
 from app.cli.errors import Refusal
 from app.cli.groups import cli
 from app.cli.inputs import (
+    names_of,
     numbered,
     parse_bins,
     parse_conditions,
@@ -21,79 +25,91 @@ from app.cli.inputs import (
     text_of,
 )
 from app.cli.options import AsJson, SessionId
-from app.cli.rendering import print_csv, print_json, print_line, print_rows, show_answer
+from app.cli.rendering import print_csv, print_json, print_rows, say, show_answer, show_sql
+
+if TYPE_CHECKING:
+    from curator_client import Session
+
+
+Query = Annotated[
+    str | None,
+    typer.Argument(metavar="QUERY", help="The query as JSON, @FILE, or - for standard input.", show_default=False),
+]
+GroupBy = Annotated[
+    str | None,
+    typer.Option(help="Attributes, such as age,sex: one number for each combination.", show_default=False),
+]
+SumOf = Annotated[str | None, typer.Option("--sum", help="The sum of an attribute.", show_default=False)]
+MeanOf = Annotated[str | None, typer.Option("--mean", help="The mean of an attribute.", show_default=False)]
+VarianceOf = Annotated[str | None, typer.Option("--variance", help="The variance of an attribute.", show_default=False)]
+QuantileOf = Annotated[str | None, typer.Option("--quantile", help="Quantiles of an attribute.", show_default=False)]
+Levels = Annotated[
+    str | None,
+    typer.Option("--q", help="Of --quantile: parts of the records, such as 0.25,0.5,0.75.", show_default="0.5"),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A condition, such as sex=female, age>=30, workclass=1,4, income at upper or income=null (no value), "
+        "or conditions as "
+        'JSON, such as \'{"any": [{"sex": "female"}, {"not": {"age": {"ge": 30}}}]}\'. May be repeated: all must '
+        "hold.",
+        show_default=False,
+    ),
+]
+Bins = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Edges of coarser bins, such as age=15,30,45,95. May be repeated. Of --degrees: 0,1,2,5.",
+        show_default=False,
+    ),
+]
+Blocks = Annotated[
+    Path | None,
+    typer.Option(
+        help="Groups of nodes, or of rows: a CSV or TSV file with a row a node, the node and the name of its "
+        "group, under a header that begins with node or none. The edges between all of them.",
+        show_default=False,
+    ),
+]
+BlocksRight = Annotated[
+    Path | None,
+    typer.Option(help="Of --blocks: such a file of the nodes that edges end at, or of columns.", show_default=False),
+]
+Only = Annotated[str | None, typer.Option(help="Of --blocks: within asks only within each group.", show_default=False)]
+Degrees = Annotated[bool, typer.Option("--degrees", help="How many nodes of a graph have how many edges.")]
+Side = Annotated[
+    str | None,
+    typer.Option(help="Of --degrees: out or in of a directed graph, left or right.", show_default=False),
+]
+Weighted = Annotated[bool, typer.Option("--weighted", help="Each record counts as many times as its weight says.")]
+Within = Annotated[
+    float | None,
+    typer.Option(help="Largest half-width of the answer's interval, in counts or the unit.", show_default=False),
+]
+Confidence = Annotated[float | None, typer.Option(help="Of that interval.", show_default=False)]
 
 
 @cli.command()
 def ask(
     session: SessionId,
-    query: Annotated[
-        str | None,
-        typer.Argument(metavar="QUERY", help="The query as JSON, @FILE, or - for standard input.", show_default=False),
-    ] = None,
-    group_by: Annotated[
-        str | None,
-        typer.Option(help="Attributes, such as age,sex: one number for each combination.", show_default=False),
-    ] = None,
-    sum_of: Annotated[str | None, typer.Option("--sum", help="The sum of an attribute.", show_default=False)] = None,
-    mean_of: Annotated[str | None, typer.Option("--mean", help="The mean of an attribute.", show_default=False)] = None,
-    variance_of: Annotated[
-        str | None, typer.Option("--variance", help="The variance of an attribute.", show_default=False)
-    ] = None,
-    quantile_of: Annotated[
-        str | None, typer.Option("--quantile", help="Quantiles of an attribute.", show_default=False)
-    ] = None,
-    levels: Annotated[
-        str | None,
-        typer.Option("--q", help="Of --quantile: parts of the records, such as 0.25,0.5,0.75.", show_default="0.5"),
-    ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A condition, such as sex=female, age>=30, workclass=1,4, income at upper or income=null (no value), "
-            "or conditions as "
-            'JSON, such as \'{"any": [{"sex": "female"}, {"not": {"age": {"ge": 30}}}]}\'. May be repeated: all must '
-            "hold.",
-            show_default=False,
-        ),
-    ] = None,
-    bins: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Edges of coarser bins, such as age=15,30,45,95. May be repeated. Of --degrees: 0,1,2,5.",
-            show_default=False,
-        ),
-    ] = None,
-    blocks: Annotated[
-        Path | None,
-        typer.Option(
-            help="Groups of nodes, or of rows: a CSV or TSV file with a row a node, the node and the name of its "
-            "group, under a header that begins with node or none. The edges between all of them.",
-            show_default=False,
-        ),
-    ] = None,
-    blocks_right: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of --blocks: such a file of the nodes that edges end at, or of columns.", show_default=False
-        ),
-    ] = None,
-    only: Annotated[
-        str | None, typer.Option(help="Of --blocks: within asks only within each group.", show_default=False)
-    ] = None,
-    degrees: Annotated[bool, typer.Option("--degrees", help="How many nodes of a graph have how many edges.")] = False,
-    side: Annotated[
-        str | None,
-        typer.Option(help="Of --degrees: out or in of a directed graph, left or right.", show_default=False),
-    ] = None,
-    weighted: Annotated[
-        bool, typer.Option("--weighted", help="Each record counts as many times as its weight says.")
-    ] = False,
-    within: Annotated[
-        float | None,
-        typer.Option(help="Largest half-width of the answer's interval, in counts or the unit.", show_default=False),
-    ] = None,
-    confidence: Annotated[float | None, typer.Option(help="Of that interval.", show_default=False)] = None,
+    query: Query = None,
+    group_by: GroupBy = None,
+    sum_of: SumOf = None,
+    mean_of: MeanOf = None,
+    variance_of: VarianceOf = None,
+    quantile_of: QuantileOf = None,
+    levels: Levels = None,
+    where: Where = None,
+    bins: Bins = None,
+    blocks: Blocks = None,
+    blocks_right: BlocksRight = None,
+    only: Only = None,
+    degrees: Degrees = False,
+    side: Side = None,
+    weighted: Weighted = False,
+    within: Within = None,
+    confidence: Confidence = None,
     adaptive: Annotated[
         bool, typer.Option("--adaptive", help="The question was chosen by earlier answers: widen its interval.")
     ] = False,
@@ -116,18 +132,10 @@ def ask(
     from curator_client import question
 
     of = {"sum": sum_of, "mean": mean_of, "variance": variance_of, "quantile": quantile_of}
-    statistic = _statistic({kind: name for kind, name in of.items() if name is not None}, levels)
     graph = _of_graph(blocks, blocks_right, only, side, bins or [], degrees=degrees)
-    if graph and (query is not None or statistic or group_by or where):
-        raise Refusal("--blocks and --degrees are questions by themselves")
-    asked = graph or _question(query, statistic, group_by, where or [], bins or [])
-    if weighted:
-        asked |= {"weighted": True}
+    words = _Words(query, of, levels, group_by, where or [], bins or [], graph, weighted=weighted)
     wanted: dict[str, Any] = {"within": within, "confidence": confidence, "adaptive": adaptive, "at_most": at_most}
-    with client("Asking") as curator:
-        opened = curator.resume(session)
-        if blocks is not None:
-            asked |= _nodes(asked, curator.dataset(opened.opened.dataset).raw["domain"])
+    with _asking(words, session, "Asking") as (opened, asked):
         answer = opened.ask(question(asked), **wanted)
     if as_json:
         print_json(answer.raw)
@@ -141,38 +149,100 @@ def ask(
 @cli.command()
 def price(
     session: SessionId,
-    query: Annotated[
-        str | None,
-        typer.Argument(metavar="QUERY", help="The query as JSON, @FILE, or - for standard input.", show_default=False),
-    ] = None,
-    group_by: Annotated[
-        str | None, typer.Option(help="Attributes, such as age,sex: a table of counts.", show_default=False)
-    ] = None,
-    where: Annotated[list[str] | None, typer.Option(help="A condition, as of ask.", show_default=False)] = None,
-    bins: Annotated[
-        list[str] | None, typer.Option(help="Edges of coarser bins, as of ask.", show_default=False)
-    ] = None,
-    within: Annotated[
-        float | None, typer.Option(help="Largest half-width of the answer's interval.", show_default=False)
-    ] = None,
+    query: Query = None,
+    group_by: GroupBy = None,
+    sum_of: SumOf = None,
+    mean_of: MeanOf = None,
+    variance_of: VarianceOf = None,
+    quantile_of: QuantileOf = None,
+    levels: Levels = None,
+    where: Where = None,
+    bins: Bins = None,
+    blocks: Blocks = None,
+    blocks_right: BlocksRight = None,
+    only: Only = None,
+    degrees: Degrees = False,
+    side: Side = None,
+    weighted: Weighted = False,
+    within: Within = None,
+    confidence: Confidence = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a query would cost and tell, from public things alone. Asks and charges nothing."""
+    """Say what a query would cost and tell, from public things alone. Asks and charges nothing.
+
+    The query is written as [bold]curator ask[/bold] takes it.
+    """
     from curator_client import question
 
-    asked = question(_question(query, {}, group_by, where or [], bins or []))
-    with client("Pricing") as curator:
-        found = curator.resume(session).price(asked, within=within)
+    of = {"sum": sum_of, "mean": mean_of, "variance": variance_of, "quantile": quantile_of}
+    graph = _of_graph(blocks, blocks_right, only, side, bins or [], degrees=degrees)
+    words = _Words(query, of, levels, group_by, where or [], bins or [], graph, weighted=weighted)
+    with _asking(words, session, "Pricing") as (opened, asked):
+        found = opened.price(question(asked), within=within, confidence=confidence)
     if as_json:
         print_json(found.raw)
     else:
-        print_line(f"{asked}: {found} ({found.source})")
+        say(f"{question(asked)}: {found} ({found.source})")
+
+
+@dataclass(frozen=True)
+class _Words:
+    """What the words of a command ask for."""
+
+    query: str | None
+    of: Mapping[str, str | None]
+    levels: str | None
+    group_by: str | None
+    where: list[str]
+    bins: list[str]
+    graph: Mapping[str, Any]
+    _: KW_ONLY
+    weighted: bool
+
+    def question(self, labels: Callable[[str], Collection[str]] | None = None) -> dict[str, Any]:
+        """The question; ``labels`` are those of an attribute that have commas.
+
+        Raises:
+            Refusal: when there is none, or one in two ways.
+        """
+        statistic = _statistic({kind: name for kind, name in self.of.items() if name is not None}, self.levels)
+        if self.graph and (self.query is not None or statistic or self.group_by or self.where):
+            raise Refusal("--blocks and --degrees are questions by themselves")
+        asked = dict(self.graph) or _question(self.query, statistic, self.group_by, self.where, self.bins, labels)
+        return asked | ({"weighted": True} if self.weighted else {})
+
+
+@contextmanager
+def _asking(words: _Words, session: str, doing: str) -> Iterator[tuple[Session, dict[str, Any]]]:
+    """The session, and the question as its data set has it.
+
+    Raises:
+        Refusal: when the words are no question: then nothing is called.
+    """
+    asked = words.question()
+    with client(doing) as curator:
+        opened = curator.resume(session)
+        commas = any("," in text and not text.lstrip().startswith("{") for text in words.where)
+        if "left" in words.graph or commas:
+            domain = curator.dataset(opened.opened.dataset).raw["domain"]
+            if commas:
+                asked = words.question(lambda name: _with_commas(domain, name))
+            asked |= _nodes(dict(words.graph), domain)
+        yield opened, asked
+
+
+def _with_commas(domain: Mapping[str, Any], name: str) -> list[str]:
+    """The labels of an attribute that have commas."""
+    attributes = (each for each in domain.get("attributes", ()) if each["name"] == name)
+    return [label for each in attributes for label in each.get("values") or () if "," in str(label)]
 
 
 @cli.command()
 def sql(
     session: SessionId,
-    statement: Annotated[str, typer.Argument(help="The statement, @FILE, or - for standard input.")],
+    statement: Annotated[
+        str, typer.Argument(metavar="STATEMENT", help="The statement, @FILE, or - for standard input.")
+    ],
     explain: Annotated[
         bool, typer.Option("--explain", help="Say what it would cost; asks and charges nothing.")
     ] = False,
@@ -182,7 +252,7 @@ def sql(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a statement of SQL; behind each number stand its standard error and its interval."""
+    """Ask a statement of SQL; beside each number stand its standard error and its interval."""
     text = text_of(statement)
     with client("Asking") as curator:
         result = curator.resume(session).sql(f"EXPLAIN {text}" if explain else text, at_most=at_most)
@@ -191,8 +261,7 @@ def sql(
     elif as_csv:
         print_rows(result.columns, [row.values() for row in result])
     else:
-        for line in str(result).splitlines():
-            print_line(line)
+        show_sql(result)
 
 
 def _statistic(of: dict[str, str], levels: str | None) -> dict[str, Any]:
@@ -253,7 +322,12 @@ def _nodes(asked: dict[str, Any], domain: dict[str, Any]) -> dict[str, Any]:
 
 
 def _question(
-    query: str | None, statistic: dict[str, Any], group_by: str | None, where: list[str], bins: list[str]
+    query: str | None,
+    statistic: dict[str, Any],
+    group_by: str | None,
+    where: list[str],
+    bins: list[str],
+    labels: Callable[[str], Collection[str]] | None,
 ) -> dict[str, Any]:
     """The query that the words of the command ask for.
 
@@ -267,9 +341,9 @@ def _question(
         return parse_object(text_of(query), "QUERY")
     if not in_words:
         raise Refusal("nothing is asked: give QUERY, --mean or the like, --group-by or --where")
-    asked: dict[str, Any] = (statistic or {"type": "predicate"}) | {"where": parse_conditions(where)}
+    asked: dict[str, Any] = (statistic or {"type": "predicate"}) | {"where": parse_conditions(where, labels)}
     if group_by is not None:
-        names = [name.strip() for name in group_by.split(",")]
+        names = names_of(group_by)
         asked |= {"group_by": names} if statistic else {"type": "marginal", "attributes": names}
     if bins:
         if group_by is None:

@@ -12,9 +12,9 @@ import typer
 from app.cli.connection import client
 from app.cli.errors import Refusal
 from app.cli.groups import cli, releases
-from app.cli.inputs import parse_decimal, parse_workload
+from app.cli.inputs import names_of, parse_decimal, parse_workload
 from app.cli.options import AsJson, DatasetName, Epsilon, ForItself, FromNothing
-from app.cli.rendering import out, progress_bar, show_release, show_releases, show_ways
+from app.cli.rendering import print_json, progress_bar, say, show_release, show_releases, show_ways
 
 ReleaseId = Annotated[str, typer.Argument(metavar="RELEASE", help="The release's id.", show_default=False)]
 Workload = Annotated[
@@ -89,12 +89,13 @@ def publish(
         float | None,
         typer.Option(help="How far intervals may reach, in counts: tells what is missing.", show_default=False),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Publish tables of whole numbers that add up to one another, from all that was measured: a workbook, a CSV file a
     table, and a manifest. Spends nothing unless told."""
     from curator_client import by, question
 
-    asked = [by(*(name.strip() for name in table.split(","))).count() for table in tables or ()]
+    asked = [by(*names_of(table)).count() for table in tables or ()]
     listed = [*map(question, parse_workload(f"queries={queries}")["queries"])] if queries is not None else []
     share = parse_decimal(epsilon, "epsilon")
     if (session is None) != bool(asked or listed):
@@ -113,13 +114,16 @@ def publish(
             files.append(found.save(output / f"table-{table['table']}.csv", f"table-{table['table']}"))
         files.append(output / "manifest.json")
         files[-1].write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    out.print(f"Release {made.id}: {manifest['records']:,} records in {len(files) - 2} tables.", markup=False)
+    if as_json:
+        print_json(found.state.raw)
+        return
+    say(f"Release {made.id}: {manifest['records']:,} records in {len(files) - 2} tables.")
     for file in files:
-        out.print(f"Wrote {file} ({file.stat().st_size:,} bytes).", markup=False, soft_wrap=True)
+        say(f"Wrote {file} ({file.stat().st_size:,} bytes).")
     for each in cast(list[Mapping[str, Any]], (found.state.result or {}).get("missing", ())):
         reaches = "anywhere" if each["half_width"] is None else f"{each['half_width']:,.4g} counts"
         costs = "no noise is so small" if each["epsilon"] is None else f"{each['epsilon']:.3g} of epsilon would mend it"
-        out.print(f"Intervals of table {each['table']} reach {reaches} to either side: {costs}.", markup=False)
+        say(f"Intervals of table {each['table']} reach {reaches} to either side: {costs}.")
 
 
 @releases.command("plan")
@@ -189,4 +193,4 @@ def release_data(
             target = found.save(output, part)
         except ValueError as error:
             raise Refusal(str(error)) from None
-    out.print(f"Wrote {target} ({target.stat().st_size:,} bytes).", markup=False, soft_wrap=True)
+    say(f"Wrote {target} ({target.stat().st_size:,} bytes).")

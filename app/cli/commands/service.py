@@ -11,7 +11,7 @@ import typer
 
 from app.cli.errors import Refusal
 from app.cli.groups import cli, log, vault
-from app.cli.rendering import err, out
+from app.cli.rendering import err, out, say
 
 
 @cli.command()
@@ -34,25 +34,26 @@ def migrate() -> None:
 
     with _operating(), err.status("Migrating the database"):
         maintenance.migrate()
-    out.print("The database is up to date.")
+    say("The database is up to date.")
 
 
 @cli.command()
 def backup(
-    folder: Annotated[Path, typer.Argument(help="A new folder for it.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for it.", show_default=False)],
 ) -> None:
     """Copy database, private files and keys into a new folder, also while the server runs."""
     from app.bootstrap import maintenance
 
     with _operating(), err.status("Backing up"):
         files = maintenance.back_up(folder)
-    out.print(f"{folder} is a whole backup, with {files:,} private files.", markup=False, soft_wrap=True)
+    say(f"{folder} is a whole backup, with {files:,} private files.")
 
 
 @cli.command()
 def restore(
     folder: Annotated[
-        Path, typer.Argument(exists=True, file_okay=False, help="What `backup` made.", show_default=False)
+        Path,
+        typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="What `backup` made.", show_default=False),
     ],
     final: Annotated[
         bool,
@@ -68,7 +69,7 @@ def restore(
 
     with _operating(), err.status("Restoring"):
         maintenance.restore(folder, final=final)
-    out.print("Everything is restored." if final else "The records are restored; every budget counts as spent.")
+    say("Everything is restored." if final else "The records are restored; every budget counts as spent.")
 
 
 @cli.command()
@@ -84,7 +85,7 @@ def forfeit(
         typer.confirm("Give up what is left of every budget, for good?", abort=True, err=True)
     with _operating():
         maintenance.forfeit()
-    out.print("Every budget counts as spent.")
+    say("Every budget counts as spent.")
 
 
 @vault.command("rotate")
@@ -96,7 +97,7 @@ def vault_rotate() -> None:
 
     with _operating(), err.status("Changing the key of private files"):
         done = maintenance.rotate_vault()
-    out.print(f"Every private file is under the new key; {done:,} had to be changed.")
+    say(f"Every private file is under the new key; {done:,} had to be changed.")
 
 
 @log.command("rotate")
@@ -117,7 +118,7 @@ def log_rotate(
     with _operating(), err.status("Changing the key of the log"):
         key = maintenance.rotate_log(lost=lost)
     told = f"The log is signed with {key} from here on." if key else "The log begins anew at the next start."
-    out.print(told, highlight=False, markup=False, soft_wrap=True)
+    say(told)
 
 
 @cli.command()

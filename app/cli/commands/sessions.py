@@ -30,7 +30,7 @@ from app.cli.options import (
     SessionId,
     SessionWithin,
 )
-from app.cli.rendering import out, print_json, show_comparison, show_plan, show_sessions, show_state
+from app.cli.rendering import print_json, say, show_comparison, show_plan, show_sessions, show_state
 
 
 @cli.command()
@@ -120,7 +120,7 @@ def session_open(
         return
     show_plan(session.plan, session.opened.raw)
     where = " on made-up records" if session.opened.dummy else ""
-    out.print(f"Session [bold]{session.id}[/bold] is open{where}.", soft_wrap=True)
+    say(f"Session [bold]{session.id}[/bold] is open{where}.")
 
 
 @sessions.command("show")
@@ -158,7 +158,7 @@ def session_transcript(
     target = output or Path(f"{session}.ndjson")
     with client("Downloading the transcript") as curator:
         curator.resume(session).transcript(target)
-    out.print(f"Wrote {target} ({target.stat().st_size:,} bytes).", markup=False, soft_wrap=True)
+    say(f"Wrote {target} ({target.stat().st_size:,} bytes).")
 
 
 @sessions.command("verify")
@@ -190,10 +190,10 @@ def session_verify(
         print_json(found)
         return
     told = found["log"]
-    out.print(f"{found['entries']} entries replay; the log has {told['size']} entries", highlight=False, soft_wrap=True)
+    say(f"{found['entries']} entries replay; the log has {told['size']} entries")
     for what, items in (("checked", told["checked"]), ("not checked", told["not_checked"])):
         for item in items:
-            out.print(f"{what}: {item}", highlight=False, soft_wrap=True)
+            say(f"{what}: {item}")
 
 
 def _mechanism(text: str | None) -> Any:
