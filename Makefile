@@ -35,10 +35,10 @@ $(VENV)/.installed: pyproject.toml clients/python/pyproject.toml $(VENV)/.depend
 	@touch $@
 
 demo: setup ## a survey, 84 tables, a promise for 50,000 questions, two cheats; ends with demo/index.html
-	$(BIN)/curator demo --out demo $$([ -t 0 ] && [ "$(DEMO_STAY)" != 0 ] && echo --stay)
+	@$(BIN)/curator demo --out demo $$([ -t 0 ] && [ "$(DEMO_STAY)" != 0 ] && echo --stay)
 
 papers: setup ## the papers' constructions: three audited sessions; DEMO_DATA=DIR runs on real data
-	$(BIN)/curator demo --papers $(if $(DEMO_DATA),--data "$(DEMO_DATA)")
+	@$(BIN)/curator demo --papers $(if $(DEMO_DATA),--data "$(DEMO_DATA)")
 
 serve: setup ## the service on port 8000, its data in ./var
 	$(BIN)/curator serve

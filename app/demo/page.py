@@ -73,7 +73,7 @@ def files(acts: Acts) -> Mapping[str, str]:
 def forest_of(told: Means) -> str:
     """The first act's picture, as SVG: a row a mean, with a mark where the truth is."""
     marks = [
-        Mark((f"{schooling} years", works), float(value), value.standard_error, value.interval, truth)
+        Mark((schooling, works), float(value), value.standard_error, value.interval, truth)
         for schooling, works, value, truth in told.rows()
     ]
     title = "Mean family income by schooling and work"

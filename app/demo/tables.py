@@ -10,7 +10,7 @@ import numpy as np
 
 from app.demo.baseline import gaussian_sigma
 from app.demo.data import Flags
-from app.demo.survey import Floats, Survey, bins_of, tables
+from app.demo.survey import Floats, Survey, bins_of, tables, years
 from curator_client import Cell, Curator, Table
 
 #: What the first act asks: a mean in each cell of a table.
@@ -41,7 +41,7 @@ class Means:
         """For each cell its schooling, the wife's work, its mean and the truth."""
         truths = self.truth.reshape(-1).tolist()
         return [
-            (str(schooling), WORKS[bool(works)], value, truth)
+            (years(str(schooling)), WORKS[bool(works)], value, truth)
             for ((schooling, works), value), truth in zip(self.answer, truths, strict=True)
         ]
 
@@ -129,7 +129,7 @@ def rivals(told: Tabulated, epsilon: float, delta: float) -> tuple[Rival, Rival,
     hidden = [(truth > 0) & (truth < SUPPRESSED_BELOW) for truth in told.truths]
     lost = int(sum(cells.sum() for cells in hidden))
     noise = Rival("independent Gaussian noise, best calibration", sigma, sigma, sigma, 0, "yes, proved")
-    gaps = Rival(f"cells below {SUPPRESSED_BELOW} suppressed", 0.0, 0.0, 0.0, lost, "no: differences tell")
+    gaps = Rival(f"cells below {SUPPRESSED_BELOW} suppressed, others exact", 0.0, 0.0, 0.0, lost, "no: differences tell")
     return noise, gaps, lost - _left_hidden(hidden, tables())
 
 

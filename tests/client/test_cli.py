@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -397,7 +398,7 @@ class TestAnalysis:
         assert "…" not in told
         for entry in whole["entries"]:
             assert entry["session"] in told
-            assert f" {entry['epsilon']:,.6g} " in told
+            assert re.search(rf"(?<!\S){re.escape(format(entry['epsilon'], ',.6g'))}$", told, re.MULTILINE)
         last = next(entry for entry in whole["entries"] if (entry["session"], entry["kind"]) == (id, "charge"))
         assert last["epsilon"] == pytest.approx(float(last["amount"]) / float(whole["budget"]))
         assert "exactly" in told
