@@ -24,10 +24,13 @@ EPSILON, DELTA = 0.25, 1e-9
 def drawn() -> str:
     """The picture of means that were asked just now, as a file of its own."""
     couples = survey(0)
-    with tempfile.TemporaryDirectory(prefix="curator-income-") as scratch, running_server(Path(scratch)) as server:
-        with Curator(server.url, server.admin_key) as curator:
-            curator.register(couples.spec(EPSILON, DELTA), couples.file, filename="couples.csv")
-            return standing_alone(forest_of(ask_means(curator, couples, EPSILON)))
+    with (
+        tempfile.TemporaryDirectory(prefix="curator-income-") as scratch,
+        running_server(Path(scratch)) as server,
+        Curator(server.url, server.admin_key) as curator,
+    ):
+        curator.register(couples.spec(EPSILON, DELTA), couples.file, filename="couples.csv")
+        return standing_alone(forest_of(ask_means(curator, couples, EPSILON)))
 
 
 if __name__ == "__main__":

@@ -116,8 +116,8 @@ def show_check(found: Check) -> None:
             rows = kinds.setdefault((problem.attribute or "", problem.detail), [])
             if problem.row is not None:
                 rows.append(problem.row)
-        table = ((name, detail, _rows(rows)) for (name, detail), rows in kinds.items())
-        _show_table(columns("attribute", "problem", "records"), table, err)
+        table = [(name, _rows(rows), detail) for (name, detail), rows in kinds.items()]
+        _show_table(columns("attribute", "records", "problem", whole=("attribute", "records")), table, err)
     if found.report is not None:
         show_report(found.report, err)
     for what, sentences in (("Warning", found.warnings), ("Note", found.notes)):
@@ -126,9 +126,8 @@ def show_check(found: Check) -> None:
 
 
 def _rows(rows: Sequence[int]) -> str:
-    """The numbers of some records: the first of them, and how many more there are."""
-    more = f" and {len(rows) - _ROWS:,} more" if len(rows) > _ROWS else ""
-    return ", ".join(str(row) for row in rows[:_ROWS]) + more
+    """The numbers of some records: the first of them."""
+    return ", ".join(str(row) for row in rows[:_ROWS]) + (" and others" if len(rows) > _ROWS else "")
 
 
 def show_plan(made: Plan, chosen: Mapping[str, object]) -> None:

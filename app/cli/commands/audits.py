@@ -234,13 +234,13 @@ def audit_fetch(
         transcripts = kept.fetch_transcripts(curator, most_bytes)
     _tell(
         found,
-        f"{found.origin}: {found.size} entries are verified\n{transcripts.written} transcripts were written",
+        f"{found.origin}: {found.size} entries are verified\ntranscripts written: {transcripts.written}",
         as_json=as_json,
         transcripts_written=transcripts.written,
         transcripts_refused=list(transcripts.refused),
     )
     if transcripts.refused:
-        say(f"{len(transcripts.refused)} transcripts are not for this key: an auditor's reads all", err)
+        say(f"transcripts that are not for this key: {len(transcripts.refused)}; an auditor's reads all", err)
 
 
 @audits.command("cosign")

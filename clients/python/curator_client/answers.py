@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast, overload
+from unicodedata import combining, east_asian_width
 
 from curator_client.errors import ProtocolError
 from curator_client.extras import extra
@@ -290,7 +291,7 @@ class Table(Told, Sequence[Row]):
     def __str__(self) -> str:
         head = [*(axis.name for axis in self._axes), ""]
         body = [[*map(named, labels), str(value)] for labels, value in self._rows[:ROWS]]
-        widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+        widths = [max(map(_wide, column)) for column in zip(head, *body, strict=True)]
         doubts = [f"  {UNCERTAIN}" if value.reliable is False else "" for _, value in self._rows[:ROWS]]
         lines = [_line(head, widths), *(_line(row, widths) + doubt for row, doubt in zip(body, doubts, strict=True))]
         if len(self) > ROWS:
@@ -446,10 +447,17 @@ def _place(axis: Axis, label: Label) -> int:
     raise KeyError(f"{axis.name} has no {label!r} in this table{hint}")
 
 
+def _wide(text: str) -> int:
+    """How many places of a terminal a text takes: some characters of East Asia two, accents by themselves none."""
+    return len(text) + sum(
+        (east_asian_width(mark) in "WF") - (combining(mark) > 0) for mark in text if not mark.isascii()
+    )
+
+
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     """A row: labels to the left, the number to the right."""
     *labels, number = cells
-    padded = [label.ljust(width) for label, width in zip(labels, widths, strict=False)]
+    padded = [label + " " * (width - _wide(label)) for label, width in zip(labels, widths, strict=False)]
     return "  ".join([*padded, number.rjust(widths[-1])]).rstrip()
 
 
