@@ -43,7 +43,15 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 #: What the next command is given.
-_WHOLE = ("data set", "name", "release", "session", "session\ndata set")
+_WHOLE = (
+    "data set",
+    "data set\nanalyst",
+    "name",
+    "opened\nclosed",
+    "release\ndata set",
+    "session\nanalyst",
+    "session\ndata set",
+)
 #: Of records with one problem so many are named.
 _ROWS = 5
 
@@ -524,14 +532,13 @@ def show_grants(found: list[Grant], *, as_json: bool) -> None:
     numbers = ("grant", "spent", "reserved", "remaining", "available")
     rows = [
         (
-            item.dataset,
-            item.principal,
+            f"{item.dataset}\n{item.principal}",
             "–" if item.epsilon is None else cell(item.epsilon),
             *map(cell, (item.spent_epsilon, item.reserved_epsilon, item.remaining_epsilon, item.available_epsilon)),
         )
         for item in found
     ]
-    _show_list(columns("data set", "analyst", *numbers, numbers=numbers, whole=_WHOLE), rows, "no grants")
+    _show_list(columns("data set\nanalyst", *numbers, numbers=numbers, whole=_WHOLE), rows, "no grants")
 
 
 def show_holders(found: list[Holder], *, as_json: bool) -> None:
@@ -542,15 +549,15 @@ def show_holders(found: list[Holder], *, as_json: bool) -> None:
     numbers = ("epsilon", "spent", "reserved", "asked\ncharged")
     rows = [
         (
-            item.id,
-            f"{item.owner}\n{item.construction}",
-            "\n".join(filter(None, (item.status, item.opened_at, item.closed_at))),
+            f"{item.id}\n{item.owner}",
+            f"{item.construction}\n{item.status}",
+            "\n".join(filter(None, (item.opened_at, item.closed_at))),
             *map(cell, (item.epsilon, item.spent_epsilon, item.reserved_epsilon)),
             f"{item.queries_asked:,}\n{item.updates_used:,}",
         )
         for item in found
     ]
-    names = columns("session", "analyst\nanswers by", "status\nopened, closed", *numbers, numbers=numbers, whole=_WHOLE)
+    names = columns("session\nanalyst", "answers by\nstatus", "opened\nclosed", *numbers, numbers=numbers, whole=_WHOLE)
     _show_list(names, rows, "no sessions")
 
 
@@ -671,8 +678,8 @@ def show_releases(found: Collection[ReleaseState], *, as_json: bool) -> None:
     if as_json:
         print_json([state.raw for state in found])
         return
-    rows = [(state.id, state.dataset, state.method, state.status, f"{state.progress:.0%}") for state in found]
-    names = columns("release", "data set", "method", "status", "progress", numbers=("progress",), whole=_WHOLE)
+    rows = [(f"{state.id}\n{state.dataset}", state.method, state.status, f"{state.progress:.0%}") for state in found]
+    names = columns("release\ndata set", "method", "status", "progress", numbers=("progress",), whole=_WHOLE)
     _show_list(names, rows, "no releases")
 
 

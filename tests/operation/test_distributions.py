@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
 from email.parser import Parser
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -80,3 +84,40 @@ def test_they_serve_where_they_are_put(wheels: dict[str, Path], tmp_path: Path) 
         run = [sys.executable, "-c", code]
         found = subprocess.check_output(run, cwd=tmp_path, env={"PYTHONPATH": str(target)}, text=True).split()
         assert all(path.startswith(f"{target}/") for path in found), found
+
+
+#: What a client takes at most in an empty environment, itself included.
+MOST_PACKAGES, MOST_BYTES = 9, 6_000_000
+
+
+def closure(root: Path) -> dict[str, Distribution]:
+    """What the client needs and what that needs, as it is locked and installed here, by name."""
+    locked = dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", (root / "requirements-dev.lock").read_text(), re.MULTILINE))
+    found: dict[str, Distribution] = {}
+    left = ["curator-client"]
+    while left:
+        name = canonicalize_name(left.pop())
+        if name in found:
+            continue
+        found[name] = each = distribution(name)
+        assert name == "curator-client" or each.version == locked[name], f"{name}: run make setup"
+        asked = map(Requirement, each.requires or ())
+        left += [need.name for need in asked if need.marker is None or need.marker.evaluate({"extra": ""})]
+    return found
+
+
+def test_what_a_client_takes_in_an_empty_environment(root: Path, wheels: dict[str, Path]) -> None:
+    """Catches a dependency of the client that brings others along, or megabytes. Sizes are those of installed files
+    without what Python compiles of them; of the client those of its wheel, unpacked."""
+    needed = closure(root)
+    assert {"httpx", "rfc8785"} < needed.keys()
+    assert len(needed) <= MOST_PACKAGES, sorted(needed)
+    with ZipFile(wheels["curator_client"]) as archive:
+        size = sum(each.file_size for each in archive.infolist())
+    for name, each in needed.items():
+        if name != "curator-client":
+            files = [Path(str(each.locate_file(file))) for file in each.files or ()]
+            own = sum(file.stat().st_size for file in files if file.suffix != ".pyc" and file.is_file())
+            assert own > 0, name
+            size += own
+    assert size < MOST_BYTES
