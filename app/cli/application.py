@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import traceback
 
@@ -15,8 +16,23 @@ from app.cli.commands import (  # noqa: F401 - they add themselves
     sessions,
 )
 from app.cli.errors import Refusal
-from app.cli.groups import cli
+from app.cli.groups import cli, groups
 from app.cli.rendering import show_error, show_problem
+
+#: The order in which help lists the commands that are in no group: what most people need first.
+_ORDER = ("ask", "price", "sql", "plan", "compare", "publish", "grants", "ledger", "serve", "demo")
+
+
+def _place(name: str) -> int:
+    return (*_ORDER, name).index(name)
+
+
+cli.registered_commands.sort(key=lambda each: _place(each.name or getattr(each.callback, "__name__", "")))
+for _group in groups:
+    for _command in _group.registered_commands:
+        # A paragraph is a line: where it is broken is for the terminal to say.
+        paragraphs = (inspect.getdoc(_command.callback) or "").split("\n\n")
+        _command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 #: The exit code of a fault of the program.
 FAULT = 4

@@ -36,3 +36,5 @@ cli.add_typer(releases, name="release")
 cli.add_typer(vault, name="vault")
 cli.add_typer(log, name="log")
 cli.add_typer(audits, name="audit")
+#: All of them, each with its commands.
+groups = (cli, principals, datasets, sessions, releases, vault, log, audits)

@@ -12,9 +12,11 @@ SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's
 DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="The data set's name.", show_default=False)]
 
 
-def existing_file(name: str) -> ArgumentInfo:
+def existing_file(name: str, help: str) -> ArgumentInfo:
     """A file that must be there, called by this name in the command's help."""
-    made: ArgumentInfo = typer.Argument(metavar=name, exists=True, dir_okay=False, readable=True, show_default=False)
+    made: ArgumentInfo = typer.Argument(
+        metavar=name, help=help, exists=True, dir_okay=False, readable=True, show_default=False
+    )
     return made
 
 

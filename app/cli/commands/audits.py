@@ -317,7 +317,9 @@ def audit_forget_witness(
 
 @audits.command("verify")
 def audit_verify(
-    folder: LogPlace, transcript: Annotated[Path, existing_file("TRANSCRIPT")], as_json: AsJson = False
+    folder: LogPlace,
+    transcript: Annotated[Path, existing_file("TRANSCRIPT", "What `session transcript` wrote.")],
+    as_json: AsJson = False,
 ) -> None:
     """Check that a transcript is what the log that is kept in a folder has of its session: every line is there, and no
     more entries of it, and it was closed or not as the transcript says; needs no service.
@@ -407,7 +409,7 @@ def _write(target: Path, content: bytes) -> None:
 def audit_commitment(
     folder: LogPlace,
     name: DatasetName,
-    file: Annotated[Path, existing_file("FILE")],
+    file: Annotated[Path, existing_file("FILE", "The private file.")],
     key: Annotated[
         str, typer.Option("--key", metavar="HEX", help="The key of the commitment, as an administrator revealed it.")
     ],

@@ -29,8 +29,8 @@ from app.cli.rendering import (
 
 @datasets.command("add")
 def dataset_add(
-    spec: Annotated[Path, existing_file("SPEC")],
-    data: Annotated[Path, existing_file("DATA")],
+    spec: Annotated[Path, existing_file("SPEC", "The declaration, in JSON.")],
+    data: Annotated[Path, existing_file("DATA", "The private file.")],
     as_json: AsJson = False,
 ) -> None:
     """Register a data set: SPEC is its declaration (JSON), DATA its private file (CSV, Excel, Parquet,
@@ -48,7 +48,7 @@ def dataset_add(
 
 @datasets.command("check")
 def dataset_check(
-    data: Annotated[Path, existing_file("DATA")],
+    data: Annotated[Path, existing_file("DATA", "The private file.")],
     spec: Annotated[
         Path | None,
         typer.Option(

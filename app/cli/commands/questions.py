@@ -50,10 +50,10 @@ Levels = Annotated[
 Where = Annotated[
     list[str] | None,
     typer.Option(
-        help="A condition, such as sex=female, age>=30, workclass=1,4, income at upper or income=null (no value), "
-        "or conditions as "
-        'JSON, such as \'{"any": [{"sex": "female"}, {"not": {"age": {"ge": 30}}}]}\'. May be repeated: all must '
-        "hold.",
+        help="A condition, such as sex=female, age>=30, workclass=1,4 (any of them), income at upper or income=null "
+        "(no value), or conditions as "
+        'JSON, such as \'{"any": [{"sex": "female"}, {"not": {"age": {"ge": 30}}}]}\'. A label with a comma may stand '
+        "in double quotes. May be repeated: all must hold.",
         show_default=False,
     ),
 ]
