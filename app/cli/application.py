@@ -27,7 +27,7 @@ def _place(name: str) -> int:
     return (*_ORDER, name).index(name)
 
 
-cli.registered_commands.sort(key=lambda each: _place(each.name or getattr(each.callback, "__name__", "")))
+cli.registered_commands.sort(key=lambda each: _place(str(each.name or getattr(each.callback, "__name__", ""))))
 for _group in groups:
     for _command in _group.registered_commands:
         # A paragraph is a line: where it is broken is for the terminal to say.

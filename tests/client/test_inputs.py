@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.cli.errors import Refusal
-from app.cli.inputs import numbered, parse_bins, parse_conditions, parse_degrees, parse_levels, read_groups
+from app.cli.inputs import (
+    names_of,
+    numbered,
+    parse_bins,
+    parse_conditions,
+    parse_degrees,
+    parse_levels,
+    read_groups,
+    split,
+)
 from app.spaces.queries.registry import parse_query
 
 pytestmark = pytest.mark.unit
@@ -77,6 +89,39 @@ def test_conditions_that_are_none(texts: list[str]) -> None:
     """Would catch a condition that is dropped without a word."""
     with pytest.raises(Refusal):
         parse_conditions(texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "found"),
+    [
+        ("work=full, part", ["full, part"], "full, part"),
+        ("work=full,part", ["full, part"], "full, part"),
+        ("work=none,full, part", ["full, part"], ["none", "full, part"]),
+        ("work=full, part,none", ["full, part", "full, part,none"], "full, part,none"),
+        ("work=full, part", ["part, full"], ["full", "part"]),
+        ("work=full, part", [], ["full", "part"]),
+        ('work="full, part"', [], "full, part"),
+        ('work= "full, part" , none', [], ["full, part", "none"]),
+        ('work="a \\"b\\", c",3', [], ['a "b", c', 3]),
+        ('work=l\'indépendant "libéral"', [], 'l\'indépendant "libéral"'),
+        ('work="a" or "b, c"', [], ['"a" or "b', 'c"']),
+    ],
+)
+def test_labels_with_commas(text: str, labels: list[str], found: Any) -> None:
+    """Would catch a label taken for two, two for one, and quotes within a label that are taken for quotes around it."""
+    assert parse_conditions([text], lambda name: labels if name == "work" else ()) == {"work": found}
+
+
+@given(parts=st.lists(st.text(alphabet="ab ,\"'\\é", min_size=1).filter(str.strip), min_size=1))
+def test_quoted_labels_are_what_they_were(parts: list[str]) -> None:
+    """Would catch a comma, a quote or a backslash in quotes that ends a label."""
+    assert [json.loads(each) for each in split(" , ".join(map(json.dumps, parts)))] == parts
+
+
+def test_names() -> None:
+    """Would catch a name with a comma taken for two."""
+    assert names_of('age, "net income, monthly",sex') == ["age", "net income, monthly", "sex"]
+    assert names_of("5,true") == ["5", "true"]
 
 
 def test_bins() -> None:

@@ -14,7 +14,7 @@ from app.declarations.spec import parse_spec
 from app.demo import survey as surveys
 from app.demo.data import census
 from app.demo.promise import Boxes, Prober
-from app.demo.survey import ATTRIBUTES, BINS, Survey, survey, tables
+from app.demo.survey import ATTRIBUTES, BINS, Survey, survey, tables, years
 from app.demo.tables import SUPPRESSED_BELOW, _left_hidden
 
 pytestmark = pytest.mark.unit
@@ -119,3 +119,10 @@ def test_boxes_are_counted_as_records_are() -> None:
     for start, end, count in zip(low, high, boxes.counts(low, high), strict=True):
         sides = zip(names, start.tolist(), end.tolist(), strict=True)
         assert table.truth({name: (first, last) for name, first, last in sides}) == count
+
+
+def test_years_in_words() -> None:
+    """All whole numbers of the declaration, each in one bin. Would catch a bin that is told one year too long."""
+    told = {"[0, 12)": "below 12 years", "[12, 13)": "12 years", "[13, 16)": "13 to 15 years"}
+    assert {label: years(label) for label in told} == told
+    assert {years("[16, 19)"), years("[16, 19]")} == {"16 years and more"}
