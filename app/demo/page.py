@@ -97,7 +97,14 @@ def _curve(told: Promise) -> Plot:
         f" promised {told.bound:,.0f}, independent noise could have promised {told.alone:,.0f}."
     )
     x = number_axis("questions", 0, round(1.03 * len(told.errors)))
-    return point_plot("promise", "Errors and promises", words, x, height_axis("records", max(told.alone, told.bound, told.largest)), series)
+    return point_plot(
+        "promise",
+        "Errors and promises",
+        words,
+        x,
+        height_axis("records", max(told.alone, told.bound, told.largest)),
+        series,
+    )
 
 
 def _counts(told: Tabulated) -> str:

@@ -18,10 +18,10 @@ pytestmark = pytest.mark.unit
 
 
 class Made:
-    """What a command made: its exit code, what it said, the page and the document."""
+    """What a command made: its exit code, what it printed and said in all, the page and the document."""
 
-    def __init__(self, code: Any, told: str, folder: Path) -> None:
-        self.code, self.told = code, " ".join(told.split())
+    def __init__(self, code: Any, printed: str, aside: str, folder: Path) -> None:
+        self.code, self.printed, self.told = code, printed, " ".join((printed + aside).split())
         self._folder = folder
 
     @property
@@ -50,7 +50,7 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         with pytest.raises(SystemExit) as ended:
             main()
         captured = capsys.readouterr()
-        return Made(ended.value.code, captured.out + captured.err, tmp_path)
+        return Made(ended.value.code, captured.out, captured.err, tmp_path)
 
     return run
 
@@ -176,4 +176,5 @@ def test_standard_output(tmp_path: Path, report: Any) -> None:
     """Catches anything beside the document on standard output."""
     folder = keep(tmp_path / "log", honest().lines)
     made = report(folder, "--json", "-")
-    assert orjson.loads(made.told)["holds"] is True
+    assert orjson.loads(made.printed)["holds"] is True
+    assert "made.html" in made.told

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.integration
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:e[+-]?\d+)?")
 #: What noise may change, in this order, beside numbers.
 _BY_NOISE = (
+    (r",? +too uncertain$", ""),
     (r"[━─┏┓┡┩└┘┌┐├┤┼┬┴┳╇┃│]+", " "),
     (r"\b(?=\d*[a-f])[0-9a-f]{5,64}\b", "#"),
     (r"\b(?:estimate|measurement|cached)$", "source"),
