@@ -22,7 +22,7 @@ from app.services.sessions import Sessions
 from app.services.views import session_view
 from app.spaces.errors import InvalidQuery
 from app.spaces.table import TableSpace
-from app.sql.statement import Describe, Select, ShowTables, Statement, translate
+from app.sql.statement import Describe, Select, Shown, ShowTables, Statement, translate
 from app.sql.table import Table
 
 #: Data sets that SHOW TABLES tells, at most.
@@ -116,6 +116,10 @@ class Sql:
                 return _result(("name", "kind", "description"), rows, notices)
             case Describe():
                 return _result(("name", "type", "values", "missing"), list(map(_described, table.spec.attributes)), [])
+            case Shown():
+                columns = _priced_columns() if statement.explain else [column.view() for column in statement.columns]
+                rows = [] if statement.explain else [list(row) for row in statement.rows]
+                return {"columns": columns, "rows": rows, "answers": [], "notices": []}
         return None
 
 
@@ -144,9 +148,11 @@ def check_prices(asked: Asked, prices: Sequence[Mapping[str, Any]]) -> None:
     select = asked.statement
     assert isinstance(select, Select)
     _check_each(select, prices)
-    if asked.queries_left is not None and len(prices) > asked.queries_left:
+    # What was answered before is answered again, however many are left.
+    new = sum(price["source"] != "cached" for price in prices)
+    if asked.queries_left is not None and new > asked.queries_left:
         raise QueriesExhausted(
-            f"the statement asks {len(prices)} questions, and the session has {asked.queries_left} left: open another"
+            f"the statement asks {new} new questions, and the session has {asked.queries_left} left: open another"
         )
     total = sum(price["epsilon"] for price in prices)
     if select.at_most is not None and total > select.at_most:

@@ -15,6 +15,8 @@ from app.sql.table import Table, number
 
 _STATISTICS: dict[type[exp.Expr], str] = {exp.Sum: "sum", exp.Avg: "mean", exp.VariancePop: "variance"}
 _NAMES = {"predicate": "count", "sum": "sum", "mean": "avg", "variance": "var_pop"}
+#: The quantiles of one aggregate, at most.
+MOST_QUANTILES = 100
 _INTERPOLATED = "a quantile is a value of the grid, and none is made up between two: say PERCENTILE_DISC"
 #: Functions that others have, by their names in capitals, and what to say instead.
 _REFUSED = {
@@ -169,6 +171,8 @@ def _quantile(source: Source, table: Table, node: exp.WithinGroup) -> Aggregate:
         levels = [number(source, each, at=inner) for each in parts.expressions]
         if not levels or any(b <= a for a, b in pairwise(levels)):
             source.refuse(inner, "several quantiles ascend", "say ARRAY[0.25, 0.5, 0.75]")
+        if len(levels) > MOST_QUANTILES:
+            source.refuse(inner, f"{len(levels)} quantiles", f"ask {MOST_QUANTILES} at once, at most")
     else:
         levels = number(source, parts, at=inner)
     if not all(0 < level < 1 for level in (levels if isinstance(levels, list) else [levels])):

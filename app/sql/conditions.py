@@ -24,7 +24,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.tensor import Members
 from app.spaces.values import Values
 from app.sql.source import Source
-from app.sql.table import Constant, Table, as_json, constant, whole_date
+from app.sql.table import Constant, Table, as_json, constant, number, whole_date
 
 #: Comparisons as the contract calls them, what they are when they are denied, and when the sides change places.
 _WORDS: dict[type[exp.Expr], str] = {exp.GTE: "ge", exp.GT: "gt", exp.LT: "lt", exp.LTE: "le"}
@@ -60,6 +60,15 @@ def where(source: Source, table: Table, node: exp.Expr | None) -> dict[str, Any]
             found.at, "no record satisfies this, whatever the data", "see DESCRIBE for the values that there are"
         )
     return found
+
+
+def is_never(source: Source, node: exp.Expr) -> bool:
+    """Whether a ``WHERE`` says in so many words that no record is wanted: ``FALSE``, or ``1 = 0``."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.Boolean):
+        return not node.this
+    return _both_constant(node) and _equal(source, node) != isinstance(node, exp.EQ)
 
 
 def has_value(values: Values) -> dict[str, Any]:
@@ -127,6 +136,9 @@ class _Reading:
             case exp.And() | exp.Or():
                 parts = [self.holds(part, true) for part in _operands(node)]
                 return self._all(node, parts) if isinstance(node, exp.And) == true else self._any(node, parts)
+            case exp.Binary() if _both_constant(node):
+                # What tools write before conditions that they join, and where they ask for no rows.
+                return {} if _equal(self._source, node) == (true == isinstance(node, exp.EQ)) else Never(node)
             case exp.EQ() | exp.NEQ():
                 values, given = self._sides(node)
                 return self._listed(node, values, [given], true == isinstance(node, exp.EQ))
@@ -142,7 +154,11 @@ class _Reading:
                     at = node.args.get("query") or node
                     self._source.refuse(at, "IN is followed by constants", "there are no subqueries: list the values")
                 values = self._table.column(self._source, node.this, at=node)
-                listed = [constant(self._source, each, values.attribute) for each in node.expressions]
+                told = [each for each in node.expressions if not isinstance(each, exp.Null)]
+                listed = [constant(self._source, each, values.attribute) for each in told]
+                if not listed or (not true and len(told) < len(node.expressions)):
+                    # Nothing equals NULL, and nothing is known to differ from it.
+                    return Never(node)
                 return self._listed(node, values, listed, true)
             case exp.Is() if isinstance(node.expression, exp.Null):
                 return self._null(node, true ^ bool(node.args.get("negate")))
@@ -241,7 +257,7 @@ class _Reading:
         except InvalidQuery as error:
             hint = _edges(values, next(iter(condition.values()))) if values.attribute.kind == "bins" else None
             problem = error.detail.split(", which are ")[0] if hint else error.detail
-            self._source.refuse(_column(node), problem, hint)
+            self._source.refuse(_column(node), problem, hint or "DESCRIBE tells the values that there are")
 
     def _check_whole(self, node: exp.Expr, values: Values, low: Constant, high: Constant) -> None:
         """Refuse a range of both ends that cuts a bin, with the whole bins that it is in."""
@@ -262,6 +278,17 @@ class _Reading:
                 f"{values.attribute.name} is counted in bins, and BETWEEN has both of its ends",
                 hint or None,
             )
+
+
+def _both_constant(node: exp.Expr) -> bool:
+    """Whether two numbers are compared, as in ``1 = 1``."""
+    sides = (node.this, node.args.get("expression"))
+    numbers = [isinstance(side, exp.Literal) and not side.is_string for side in sides]
+    return isinstance(node, exp.EQ | exp.NEQ) and all(numbers)
+
+
+def _equal(source: Source, node: exp.Expr) -> bool:
+    return number(source, node.this, at=node) == number(source, node.args["expression"], at=node)
 
 
 def _operands(node: exp.Expr) -> list[exp.Expr]:

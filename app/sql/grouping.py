@@ -17,7 +17,7 @@ from app.spaces.values import Label, Values
 from app.sql.source import Source
 from app.sql.table import Table, as_json, constant, number
 
-Type = Literal["integer", "double", "text", "date", "double[]"]
+Type = Literal["integer", "double", "text", "date", "boolean", "double[]"]
 #: The most bins that a width makes.
 MOST_BINS = 1 << 16
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
@@ -105,7 +105,7 @@ def _floored(source: Source, table: Table, node: exp.Mul) -> Group:
     values = table.column(source, divided.this, at=node)
     attribute = values.attribute
     if attribute.kind not in ("codes", "bins", "numbers"):
-        source.refuse(divided.this, f"{attribute.name} has no numbers")
+        source.refuse(divided.this, f"{attribute.name} has no numbers", "GROUP BY the column")
     low, high = (Fraction(0), Fraction(attribute.places)) if attribute.kind == "codes" else attribute.bounds
     first, last = math.floor(low / width), math.floor(high / width)
     if last - first >= MOST_BINS:
@@ -123,7 +123,9 @@ def _truncated(source: Source, table: Table, node: exp.TimestampTrunc | exp.Date
     values = table.column(source, node.this, at=node)
     attribute, unit = values.attribute, node.text("unit").upper()
     if attribute.dates is None:
-        source.refuse(node.this, f"{attribute.name} has no dates")
+        source.refuse(node.this, f"{attribute.name} has no dates", "say FLOOR(x / 10) * 10 of numbers")
+    if node.args.get("zone"):
+        source.refuse(node, "dates have no time zone", f"say DATE_TRUNC('{unit.lower()[:16]}', {attribute.name})")
     if unit == "DAY" and attribute.by == "day":
         return Group(values, node, "date_trunc", "date", None, _same, ranged=True)
     step = _MONTHS.get(unit)
@@ -134,7 +136,8 @@ def _truncated(source: Source, table: Table, node: exp.TimestampTrunc | exp.Date
     first, last = (datetime.date.fromisoformat(text) for text in attribute.dates)
     begin, end = (_months(date) // step for date in (first, last))
     if end - begin >= MOST_BINS or (end + 1) * step // 12 > datetime.MAXYEAR:
-        source.refuse(node, f"this makes more than {MOST_BINS:,} parts, or passes the year 9999")
+        problem = f"this makes more than {MOST_BINS:,} parts, or passes the year 9999"
+        source.refuse(node, problem, "truncate to years")
     if attribute.by == unit.lower():
         return Group(values, node, "date_trunc", "date", None, partial(_trunc, step), ranged=True)
     edges = [_of_months(k * step).isoformat() for k in range(begin, end + 2)]
@@ -147,7 +150,7 @@ def _merged(
     try:
         values.bins(edges)
     except InvalidQuery as error:
-        source.refuse(node, error.detail)
+        source.refuse(node, error.detail, "DESCRIBE tells the bins, or the numbers, that there are")
     name = {"integer": "floor", "double": "floor", "date": "date_trunc"}.get(kind, "bin")
     return Group(values, node, name, kind, edges, value, ranged=True)
 

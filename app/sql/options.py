@@ -74,7 +74,7 @@ def _number(source: Source, name: str, value: Token) -> float:
 
 def _truth(source: Source, value: Token) -> bool:
     if value.text.upper() not in ("TRUE", "FALSE"):
-        source.refuse(value, "adaptive is TRUE or FALSE")
+        source.refuse(value, "adaptive is TRUE or FALSE", "say adaptive = TRUE")
     return value.text.upper() == "TRUE"
 
 
@@ -82,7 +82,7 @@ def _check(source: Source, value: Token, fields: dict[str, Any]) -> None:
     try:
         parse_wanted(fields)
     except InvalidQuery as error:
-        source.refuse(value, error.detail)
+        source.refuse(value, error.detail, "say within = 50, confidence = 0.9")
 
 
 def _check_unit(source: Source, table: Table, value: Token) -> None:

@@ -20,8 +20,15 @@ from app.sql.errors import SqlRefused
 #: Characters and opening parentheses of a statement, and how deep these may lie within one another: of deeper ones the
 #: parser has no end.
 MOST_CHARACTERS, MOST_PARENTHESES, MOST_NESTED = 10_000, 200, 30
+#: Names of types with parentheses, ``DATE(...)`` or ``ARRAY[...]``, within one another: the parser reads each of them
+#: twice, and so the innermost one of 30 a thousand million times.
+MOST_TYPES = 4
+#: What is counted as parentheses: a row of brackets costs the parser time by its square.
+_OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
+_CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 #: What stands where something else is read or changed, and its hint.
 _OTHERS = "say SELECT, EXPLAIN SELECT, SHOW TABLES or DESCRIBE and a table"
+_FORM = "a statement is SELECT what FROM a table WHERE conditions GROUP BY columns ORDER BY columns LIMIT rows"
 Kind = Literal["select", "show", "describe"]
 #: A wish of OPTIONS(...), and where its name and its value stand.
 Option = tuple[str, Token, Token]
@@ -63,9 +70,8 @@ def read(text: str) -> Source:
         SqlRefused: when it is too long, cannot be read, is several, or no statement that there is here.
     """
     if len(text) > MOST_CHARACTERS:
-        raise SqlRefused(
-            text, MOST_CHARACTERS, MOST_CHARACTERS + 1, f"a statement has at most {MOST_CHARACTERS:,} characters"
-        )
+        problem = f"a statement has at most {MOST_CHARACTERS:,} characters"
+        raise SqlRefused(text, MOST_CHARACTERS, MOST_CHARACTERS + 1, problem, "ask for less in each of several ones")
     tokens = _tokens(text, text)
     rest, explain = text, False
     if tokens and tokens[0].text.upper() == "EXPLAIN":
@@ -77,14 +83,22 @@ def read(text: str) -> Source:
     if not tokens:
         raise SqlRefused(text, 0, 1, "there is no statement", _OTHERS)
     parts = Source(text, "select", explain)
-    opening = [token for token in tokens if token.token_type == TokenType.L_PAREN]
+    opening = [token for token in tokens if token.token_type in _OPENING]
     if len(opening) > MOST_PARENTHESES:
-        parts.refuse(opening[MOST_PARENTHESES], f"a statement has at most {MOST_PARENTHESES} parentheses")
-    depth = 0
-    for token in tokens:
-        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-        if depth > MOST_NESTED:
-            parts.refuse(token, f"parentheses lie within one another at most {MOST_NESTED} deep")
+        problem = f"a statement has at most {MOST_PARENTHESES} parentheses"
+        parts.refuse(opening[MOST_PARENTHESES], problem, "leave out those that say nothing, or list values with IN")
+    within: list[bool] = []
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if token.token_type in _OPENING:
+            within.append(before is not None and before.token_type in Postgres.Parser.TYPE_TOKENS)
+        elif token.token_type in _CLOSING and within:
+            within.pop()
+        if len(within) > MOST_NESTED:
+            problem = f"parentheses lie within one another at most {MOST_NESTED} deep"
+            parts.refuse(token, problem, "leave out those that say nothing")
+        if sum(within) > MOST_TYPES:
+            problem = f"names of types with parentheses lie within one another at most {MOST_TYPES} deep"
+            parts.refuse(token, problem, "write constants out")
         if token.token_type == TokenType.SEMICOLON:
             parts.refuse(token, "several statements", "send one after the other")
     first = tokens[0].text.upper()
@@ -124,20 +138,20 @@ def _options(parts: Source, tokens: Sequence[Token]) -> tuple[list[Option], list
         parts.refuse(tokens[2], "WITH is followed by DIFFERENTIAL_PRIVACY", "or left out: every answer is private")
     if len(tokens) < 4 or tokens[3].text.upper() != "OPTIONS":
         return [], [(tokens[1].start, tokens[2].end)]
-    form = "options are written as OPTIONS(within = 50, confidence = 0.9)"
+    form = "this is no list of options", "say OPTIONS(within = 50, confidence = 0.9), with constants alone"
     if len(tokens) < 5 or tokens[4].token_type != TokenType.L_PAREN:
-        parts.refuse(tokens[3], form)
+        parts.refuse(tokens[3], *form)
     found: list[Option] = []
     place = 5
     while place < len(tokens) and tokens[place].token_type != TokenType.R_PAREN:
         if found and tokens[place].token_type == TokenType.COMMA:
             place += 1
         if place + 2 >= len(tokens) or tokens[place + 1].token_type != TokenType.EQ:
-            parts.refuse(tokens[min(place, len(tokens) - 1)], form)
+            parts.refuse(tokens[min(place, len(tokens) - 1)], *form)
         found.append((tokens[place].text.lower(), tokens[place], tokens[place + 2]))
         place += 3
     if place >= len(tokens):
-        parts.refuse(tokens[4], "the parenthesis is not closed")
+        parts.refuse(tokens[4], "the parenthesis is not closed", "close it behind the last option")
     return found, [(tokens[1].start, tokens[place].end)]
 
 
@@ -159,7 +173,8 @@ def _parsed(text: str, rest: str) -> exp.Select:
         line, col, near = first.get("line") or 1, first.get("col") or 1, first.get("highlight") or ""
         # The column is that of the last character.
         begin = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + max(0, col - max(1, len(near)))
-        raise SqlRefused(text, begin, begin + len(near), "cannot be read as SQL from here on") from None
+        problem = "cannot be read as SQL from here on"
+        raise SqlRefused(text, begin, begin + len(near), problem, _FORM) from None
     except RecursionError:
         raise _deep(text) from None
     if isinstance(tree, exp.SetOperation):

@@ -21,9 +21,11 @@ from app.sql.table import Table
 
 #: The aggregates of one statement, at most.
 MOST_AGGREGATES = 8
+#: The columns of a statement that wants no rows, about.
+_MOST_COLUMNS = 1000
 #: A question that looks at more values is compiled where it is answered.
 _MOST_LOOKED_AT = 1 << 20
-Role = Literal["group", "value", "standard_error", "low", "high"]
+Role = Literal["group", "value", "standard_error", "low", "high", "fact"]
 _BEHIND: tuple[tuple[str, Role], ...] = (("_se", "standard_error"), ("_low", "low"), ("_high", "high"))
 _BOUNDS: dict[str, Role] = {"DP_INTERVAL_LOW": "low", "DP_INTERVAL_HIGH": "high"}
 #: What has no place in a statement, by its part of the tree, and what to say instead.
@@ -189,7 +191,23 @@ class Describe:
     """``DESCRIBE``: the attributes of the table."""
 
 
-Statement = Select | ShowTables | Describe
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A statement that needs no data: of constants, or one that wants no rows. Tools ask so whether there is somebody,
+    and what the columns are.
+
+    Attributes:
+        explain: whether its price is asked for.
+        columns: of the result.
+        rows: of it.
+    """
+
+    explain: bool
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Any, ...], ...] = ()
+
+
+Statement = Select | Shown | ShowTables | Describe
 
 
 def translate(text: str, table: Table) -> Statement:
@@ -207,7 +225,7 @@ def translate(text: str, table: Table) -> Statement:
             table.check_named(source, source.table.text, quoted=named, at=source.table)
             return Describe()
         assert source.tree is not None
-        return _Reading(source, table, source.tree).select()
+        return _Reading(source, table, source.tree).read()
     except RecursionError:
         raise SqlRefused(text, 0, len(text), "it is nested too deep", "leave parentheses out") from None
 
@@ -221,8 +239,52 @@ class _Reading:
         #: Values by the names that they are selected under, and the columns that are groups.
         self._aliases: dict[str, int] = {}
 
-    def select(self) -> Select:
-        """The statement."""
+    def read(self) -> Select | Shown:
+        """The statement, as one that asks only where rows are wanted that no declaration tells."""
+        source, tree = self._source, self._tree
+        if not tree.args.get("from_"):
+            return self._constants()
+        limit = self._limit()
+        where = tree.args["where"].this if tree.args.get("where") else None
+        nothing = limit == 0 or (where is not None and conditions.is_never(source, where))
+        parts = [_bare(each) for each in tree.expressions]
+        if nothing and not tree.args.get("group") and all(isinstance(each, exp.Star | exp.Column) for each in parts):
+            self._check_parts()
+            wishes(source, self._table)
+            return Shown(source.explain, tuple(self._declared()))
+        asked = self._select(limit)
+        return Shown(source.explain, asked.columns) if limit == 0 else asked
+
+    def _constants(self) -> Shown:
+        """The one row of a statement without a table."""
+        source, tree = self._source, self._tree
+        facts = [_fact(_bare(each), self._table.spec.name) for each in tree.expressions]
+        if not facts or None in facts or {name for name, part in tree.args.items() if part} - {"expressions", "limit"}:
+            unknown = next((part for part, fact in zip(tree.expressions, facts, strict=True) if fact is None), tree)
+            source.refuse(unknown, "no table is asked", f'say FROM "{self._table.spec.name}"')
+        taken: set[str] = set()
+        both = zip(tree.expressions, facts, strict=True)
+        told = [(_free(part.alias or fact[0], taken), fact) for part, fact in both if fact is not None]
+        columns = tuple(Column(name, fact[1], "fact", 0) for name, fact in told)
+        return Shown(source.explain, columns, () if self._limit() == 0 else (tuple(fact[2] for _, fact in told),))
+
+    def _declared(self) -> list[Column]:
+        """The columns that are named, or all of them, of a statement that wants no rows."""
+        found: list[Column] = []
+        taken: set[str] = set()
+        for part in self._tree.expressions:
+            node = _bare(part)
+            every = isinstance(node, exp.Star) or isinstance(node.this, exp.Star)
+            names = [exp.column(each.name, quoted=True) for each in self._table.spec.attributes] if every else [node]
+            if len(found) > _MOST_COLUMNS:
+                self._source.refuse(part, f"more than {_MOST_COLUMNS:,} columns", "name each once")
+            for each in names:
+                told = group(self._source, self._table, each)
+                found.append(Column(_free(part.alias or told.name, taken), told.type, "group", 0))
+        return found
+
+    def _select(self, limit: int | None) -> Select:
+        """The statement as one that asks."""
         source, tree = self._source, self._tree
         self._check_parts()
         wanted = wishes(source, self._table)
@@ -233,7 +295,6 @@ class _Reading:
             self._order(each, groups, columns)
             for each in (tree.args["order"].expressions if tree.args.get("order") else ())
         )
-        limit = self._limit()
         questions: list[dict[str, Any]] = []
         places: list[exp.Expr] = []
         numbers: list[int] = []
@@ -270,18 +331,18 @@ class _Reading:
             if not part or name in _KNOWN:
                 continue
             at = part[0] if isinstance(part, list) else part
-            problem, hint = _PARTS.get(name, (f"{name.rstrip('s_').upper()} is not understood here", None))
+            problem, hint = _PARTS.get(name, (f"{name.rstrip('s_').upper()} is not understood here", "leave it out"))
             source.refuse(at if isinstance(at, exp.Expr) else tree, problem, hint)
-        from_ = tree.args.get("from_")
-        if from_ is None:
-            source.refuse(tree, "no table is asked", f'say FROM "{self._table.spec.name}"')
-        named = from_.this
+        named = tree.args["from_"].this
         if not isinstance(named, exp.Table) or not isinstance(named.this, exp.Identifier):
             source.refuse(
                 named, "a table is meant to stand here", "there are no subqueries: ask each statement by itself"
             )
         if named.args.get("joins"):
             source.refuse(named.args["joins"][0], *_PARTS["joins"])
+        alias = named.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            source.refuse(alias, "columns keep their names", "say FROM survey AS s, and name columns in SELECT with AS")
         extra = {name for name, part in named.args.items() if part} - {"this", "alias", "db"}
         schema = named.args.get("db")
         if extra or (schema is not None and schema.name.lower() != "public"):
@@ -316,7 +377,7 @@ class _Reading:
         if isinstance(node, exp.Literal) and not node.is_string:
             place = int(node.this) if str(node.this).isdigit() and len(str(node.this)) < 6 else 0
             if not 1 <= place <= len(parts):
-                self._source.refuse(node, "no column that is selected has this number")
+                self._source.refuse(node, "no column that is selected has this number", f"there are {len(parts)}")
             return _bare(parts[place - 1])
         if isinstance(node, exp.Column) and not node.table:
             names = {attribute.name.lower() for attribute in self._table.spec.attributes}
@@ -415,7 +476,8 @@ class _Reading:
     def _order(self, node: exp.Expr, groups: Sequence[Group], columns: Sequence[Column]) -> _Order:
         assert isinstance(node, exp.Ordered)
         if {name for name, part in node.args.items() if part} - {"this", "desc", "nulls_first"}:
-            self._source.refuse(node, "ORDER BY has ASC or DESC, NULLS FIRST or LAST, and nothing else")
+            problem = "ORDER BY has ASC or DESC, NULLS FIRST or LAST, and nothing else"
+            self._source.refuse(node, problem, "leave the rest out")
         descending, nulls_first = bool(node.args.get("desc")), bool(node.args.get("nulls_first"))
         by = node.this
         if isinstance(by, exp.Column) and not by.table:
@@ -443,7 +505,7 @@ class _Reading:
         odd = options is not None and (options.args.get("percent") or options.args.get("with_ties"))
         text = str(count.this) if isinstance(count, exp.Literal) and not count.is_string else ""
         if odd or not text.isdigit() or len(text) > 9 or limit.args.get("expressions"):
-            self._source.refuse(limit, "LIMIT is a whole number of rows", "say LIMIT 10")
+            self._source.refuse(limit, "LIMIT is a whole number of rows", "say LIMIT 10, or leave it out")
         return int(text)
 
     def _notices(self, groups: Sequence[Group], order: Sequence[_Order], limit: int | None) -> list[str]:
@@ -455,6 +517,31 @@ class _Reading:
         if limit is not None and any(each.column.role != "group" for each in order):
             notices.append(CHOSEN)
         return notices
+
+
+#: What tools ask of a server, and what it is called in the result.
+_FACTS: dict[type[exp.Expr], str] = {
+    exp.CurrentVersion: "version",
+    exp.CurrentSchema: "current_schema",
+    exp.CurrentDatabase: "current_database",
+    exp.CurrentCatalog: "current_catalog",
+}
+
+
+def _fact(node: exp.Expr, table: str) -> tuple[str, Type, Any] | None:
+    """The name, the type and the value of a constant; None where it is none."""
+    match node:
+        case exp.Null():
+            return "column", "text", None
+        case exp.Boolean():
+            return "column", "boolean", bool(node.this)
+        case exp.Literal() if node.is_string:
+            return "column", "text", str(node.this)
+        case exp.Literal() if str(node.this).isascii() and str(node.this).isdigit() and len(str(node.this)) < 16:
+            return "column", "integer", int(node.this)
+    name = _FACTS.get(type(node))
+    told = {"version": "Curator", "current_schema": "public"}
+    return None if name is None else (name, "text", told.get(name, table))
 
 
 def _bare(part: exp.Expr) -> exp.Expr:

@@ -51,7 +51,8 @@ class Table:
         while isinstance(node, exp.Paren):
             node = node.this
         if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
-            source.refuse(node or at, "the name of a column is meant to stand here")
+            problem = "the name of a column is meant to stand here"
+            source.refuse(node or at, problem, "nothing is computed of columns: their bounds and grids are declared")
         names = [attribute.name for attribute in self.spec.attributes]
         found = _resolved(node.this.name, bool(node.this.quoted), names)
         if found is None:
@@ -123,7 +124,7 @@ def number(source: Source, node: exp.Expr | None, *, at: exp.Expr) -> int | floa
         sign *= -1 if isinstance(node, exp.Neg) else 1
         node = node.this
     if not isinstance(node, exp.Literal) or node.is_string:
-        source.refuse(node or at, "a number is meant to stand here")
+        source.refuse(node or at, "a number is meant to stand here", "write it out: 0.5")
     return _number(source, node, str(node.this), sign)
 
 
@@ -140,7 +141,7 @@ def _number(source: Source, node: exp.Expr, text: str, sign: int) -> int | float
     found = _decimal(text)
     # An exponent of a thousand digits would be written out.
     if found is None or found.adjusted() > 300 or abs(float(found)) > 2.0**53:
-        source.refuse(node, "the number cannot be read, or lies beyond 2^53")
+        source.refuse(node, "the number cannot be read, or lies beyond 2^53", "no declared value is as large")
     if found == found.to_integral_value():
         return sign * int(found)
     if Decimal(repr(float(found))) != found:
