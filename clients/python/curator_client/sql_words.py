@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from curator_client.sql_literals import literal
+
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _DATE = re.compile(r"(\d{4})(-\d{2})?(-\d{2})?")
 _FUNCTIONS = {"sum": "SUM", "mean": "AVG", "variance": "VAR_POP"}
@@ -139,11 +141,9 @@ def _ordered(value: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    if isinstance(value, str):
-        return "'{}'".format(value.replace("'", "''"))
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise _no_words(f"the value {value!r}")
-    return repr(value)
+    return literal(value)
 
 
 def _identifier(name: str) -> str:
