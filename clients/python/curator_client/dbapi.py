@@ -8,7 +8,7 @@
         print(cursor.fetchall())
 
 **A connection spends nothing unless it says** ``epsilon``: without, it gets what follows from what was measured before,
-and all else is refused. Behind each aggregate ``n`` stand the columns ``n_se``, ``n_low`` and ``n_high``.
+and all else is refused. Connections that say the same share one session, and so one ``epsilon``. Behind each aggregate ``n`` stand the columns ``n_se``, ``n_low`` and ``n_high``.
 """
 
 from __future__ import annotations
@@ -128,6 +128,8 @@ _ERRORS: tuple[tuple[type[errors.CuratorError], type[Error]], ...] = (
     (errors.Refused, OperationalError),
     (errors.Unreachable, OperationalError),
 )
+#: Shared sessions that this process opened.
+_OPENED: set[str] = set()
 _FREE = (
     "This connection spends nothing: connect with epsilon=..., what it may spend in all, and at_most=..., what one "
     "statement may, to have this answered."
@@ -148,7 +150,7 @@ def connect(
     epsilon: float | Decimal | None = None,
     max_queries: int | None = None,
     at_most: float | None = None,
-    session: str | None = None,
+    session: str | None = "dbapi",
     timeout: float = 60.0,
     retry_for: float = 60.0,
 ) -> Connection:
@@ -158,12 +160,13 @@ def connect(
         url: address of the service: ``CURATOR_URL`` where it is left out.
         key: the caller's: ``CURATOR_API_KEY`` where it is left out.
         dataset: name of the data set.
-        epsilon: what all statements together may cost. Where it is left out only free answers come.
+        epsilon: what all statements together may cost. Where it is left out only free answers come. The first statement
+            that asks opens the session, which spends a large part of it at once, for tables that serve all statements.
         max_queries: the most questions that are answered; the service spends better where it is known.
-        at_most: what one statement may cost, in epsilon.
+        at_most: what one statement may cost, in epsilon, beside the opening of the session.
         session: a name under which connections share one session and its ``epsilon``, of other processes too, as long
-            as they say the same ``epsilon`` and ``max_queries``. Closing a connection leaves it open. Where it is left
-            out the session is the connection's own, and closed with it, which returns what was not spent.
+            as they say the same ``epsilon`` and ``max_queries``: so many of them spend no more than one. None is a
+            session of the connection's own, closed with it.
         timeout: seconds that one try may take.
         retry_for: seconds for which a call is tried again, under the same key, so that it is paid for once.
     """
@@ -195,9 +198,9 @@ class Connection:
     ) -> None:
         self.curator, self.dataset = curator, dataset
         self._epsilon, self._max_queries, self._at_most = epsilon, max_queries, at_most
-        # What is shared is what is paid for: a free session knows what was measured before it was opened.
-        self._name = name if epsilon is not None else None
-        self._session: Session | None = None
+        self._name = name
+        self._paid: Session | None = None
+        self._unpaid: Session | None = None
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -210,21 +213,35 @@ class Connection:
 
     @property
     def session(self) -> Session:
-        """The session that statements are asked in, opened by the first of them.
+        """The session that statements are asked in. One that may spend is opened by the first statement that asks, or
+        here: its opening costs.
 
         Raises:
             OperationalError, ProgrammingError: when it cannot be opened.
         """
         self._check_open()
-        if self._session is None:
-            epsilon = 0 if self._epsilon is None else self._epsilon
+        if self._epsilon is None:
+            return self._free()
+        if self._paid is None:
+            key = self._key()
             try:
-                self._session = self.curator.session(
-                    self.dataset, epsilon=epsilon, max_queries=self._max_queries, key=self._key()
+                self._paid = self.curator.session(
+                    self.dataset, epsilon=self._epsilon, max_queries=self._max_queries, key=key
                 )
             except errors.CuratorError as error:
                 raise_as(error)
-        return self._session
+            if key is not None:
+                _OPENED.add(key)
+        return self._paid
+
+    def _free(self) -> Session:
+        """The connection's own session of epsilon 0, which knows what was measured before it was opened."""
+        if self._unpaid is None:
+            try:
+                self._unpaid = self.curator.session(self.dataset, epsilon=0)
+            except errors.CuratorError as error:
+                raise_as(error)
+        return self._unpaid
 
     def _key(self) -> str | None:
         """The Idempotency-Key that a shared session is opened with: who repeats it gets the same session."""
@@ -238,11 +255,23 @@ class Connection:
             raise InterfaceError("the connection is closed")
 
     def _sql(self, statement: str) -> SqlResult:
+        self._check_open()
+        # What asks nothing, as tools do all day, opens no session that costs.
+        if self._epsilon is None or (self._paid is None and self._key() not in _OPENED):
+            session = self._free()
+            try:
+                result = session.sql(statement)
+            except errors.TooExact as error:
+                if self._epsilon is None:
+                    raise_as(error, _FREE)
+            except errors.CuratorError as error:
+                raise_as(error)
+            else:
+                if self._epsilon is None or not (result.answers or _prices(result)):
+                    return result
         session = self.session
         try:
             return session.sql(statement, at_most=self._at_most)
-        except errors.TooExact as error:
-            raise_as(error, _FREE if self._epsilon is None else "")
         except errors.SessionClosed as error:
             raise_as(error, "" if self._name is None else "Connections that say another session=... open one.")
         except errors.CuratorError as error:
@@ -262,13 +291,17 @@ class Connection:
         self._check_open()
 
     def close(self) -> None:
-        """Close the connection, and its own session, which returns what was not spent."""
+        """Close the connection. A session that others may share stays open, with what is left of its epsilon:
+        ``connection.session.close()`` gives that back.
+        """
         if self._closed:
             return
         self._closed = True
+        own = [self._unpaid, self._paid if self._name is None else None]
         try:
-            if self._session is not None and self._name is None:
-                self._session.close()
+            for session in own:
+                if session is not None:
+                    session.close()
         except errors.CuratorError as error:
             raise_as(error)
         finally:
@@ -397,6 +430,11 @@ class Cursor:
         self._check_open()
         if self.description is None:
             raise InterfaceError("no statement was executed that has rows")
+
+
+def _prices(result: SqlResult) -> bool:
+    """Whether it tells prices of questions, which are another session's."""
+    return bool(len(result)) and result.raw["columns"][0]["role"] == "price"
 
 
 def _dated(row: Sequence[Any], dates: Sequence[int]) -> tuple[Any, ...]:

@@ -99,7 +99,7 @@ class CuratorDialect(default.DefaultDialect):
             raise exc.ArgumentError(f"the URL says {', '.join(unknown)}: there are {', '.join(sorted(_SAID))}")
         if not url.database or not url.host:
             raise exc.ArgumentError("a URL names the host and the data set: curator://host:8000/survey")
-        options: dict[str, Any] = {"dataset": url.database, "session": said.pop("session", "sqlalchemy")}
+        options: dict[str, Any] = {"dataset": url.database, "session": said.pop("session", "dbapi")}
         host = f"[{url.host}]" if ":" in url.host else url.host
         port = f":{url.port}" if url.port else ""
         options["url"] = f"{_scheme(url.host, said.pop('tls', None))}://{host}{port}"
@@ -162,7 +162,7 @@ class CuratorDialect(default.DefaultDialect):
         return []
 
     get_view_names = get_temp_table_names = get_temp_view_names = get_sequence_names = _none  # type: ignore[assignment]
-    get_foreign_keys = get_indexes = get_unique_constraints = get_check_constraints = _none  # type: ignore[assignment]
+    get_foreign_keys = get_indexes = get_unique_constraints = get_check_constraints = _none
 
     def _table(self, connection: Any, name: str, schema: str | None) -> Mapping[str, Any]:
         found = self._described(connection, name, schema)

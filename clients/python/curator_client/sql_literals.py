@@ -70,6 +70,8 @@ def literal(value: object) -> str:
             return f"DATE '{value.isoformat()}'"
         case Integral():
             return str(int(value))
-        case Decimal() | Real() if math.isfinite(value):
-            return str(value) if isinstance(value, Decimal) else repr(float(value))
+        case Decimal() if value.is_finite():
+            return str(value)
+        case Real() if math.isfinite(value):
+            return repr(float(value))
     raise ValueError(f"a {type(value).__name__} has no literal: give a text, a finite number, a truth, a date or None")
