@@ -98,6 +98,8 @@ def joined(*parts: dict[str, Any]) -> dict[str, Any]:
             found |= both
         else:
             others.append(part)
+    # One of the parts may have an "all" of its own.
+    others = [*found.pop("all", []), *others]
     return found | {"all": others} if others else found
 
 

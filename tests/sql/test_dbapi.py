@@ -160,7 +160,7 @@ def test_a_refresh_is_free_to_the_end_of_a_session(service: Service) -> None:
         paid = spent(service, table)
         for _ in range(3):
             assert cursor.execute(counted).fetchall() == first
-        with pytest.raises(dbapi.OperationalError, match="left"):
+        with pytest.raises(dbapi.OperationalError, match="open another"):
             cursor.execute(f'SELECT code, COUNT(*) FROM "{table}" GROUP BY code')
         assert cursor.execute(counted).fetchall() == first
         assert spent(service, table) == paid

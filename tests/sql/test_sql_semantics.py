@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import datetime
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -147,15 +148,19 @@ _COMPARISONS = st.sampled_from(["=", "<>", "!=", "<", "<=", ">", ">="])
 def _leaf(draw: st.DrawFn) -> str:
     name = draw(st.sampled_from(sorted(_VALUES)))
     column = {"Score": '"Score"'}.get(name, name)
-    form = draw(st.sampled_from(["compare", "compare", "between", "in", "null", "turned"]))
+    form = draw(st.sampled_from(["compare", "compare", "between", "in", "null", "turned"] * 3 + ["constant"]))
+    if form == "constant":
+        return draw(st.sampled_from(["1 = 1", "1 = 0", "1 <> 1", "0.5 <> 1", "TRUE", "FALSE", f"{column} IN (NULL)"]))
     if form == "null":
         return f"{column} IS {draw(st.sampled_from(['', 'NOT ']))}NULL"
     if name == "sex":
         listed = ", ".join(f"'{v}'" for v in draw(st.lists(_VALUES["sex"], min_size=1, max_size=3)))
+        listed += draw(st.sampled_from(["", "", ", NULL"]))
         return f"{column} {draw(st.sampled_from(['', 'NOT ']))}IN ({listed})"
     if name == "region" or (form == "in" and name in ("code", "hours", "Score", "born")):
         drawn = draw(st.lists(_VALUES[name], min_size=1, max_size=3))
-        return f"{column} {draw(st.sampled_from(['', 'NOT ']))}IN ({', '.join(map(_written, drawn))})"
+        listed = ", ".join(map(_written, drawn)) + draw(st.sampled_from(["", "", ", NULL"]))
+        return f"{column} {draw(st.sampled_from(['', 'NOT ']))}IN ({listed})"
     return draw(_ordered(name, column, form))
 
 
@@ -271,6 +276,8 @@ _AGGREGATES = [
     ("VAR_POP(hours)", None),
     ("PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY hours)", None),
     ("MEDIAN(hours)", "PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY hours)"),
+    ('PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY "Score")', None),
+    ('AVG("Score")', None),
     ("PERCENTILE_DISC(ARRAY[0.25, 0.5]) WITHIN GROUP (ORDER BY hours)", "QUANTILE_DISC(hours, [0.25, 0.5])"),
 ]
 
@@ -378,7 +385,7 @@ def test_statements_say_what_they_say_elsewhere(
             return
         assert any(words in detail for words in _NOTHING), detail
         event("selects nothing")
-        assert not where or _nothing(oracle, records, where, groups)
+        assert not where or _nothing(oracle, records, where, groups, said)
         return
     event("asked")
     assert isinstance(select, Select)
@@ -403,9 +410,12 @@ def test_statements_say_what_they_say_elsewhere(
     assert all(value in (0, None) for value in expected.values()), (select.questions, expected)
 
 
-def _nothing(oracle: duckdb.DuckDBPyConnection, records: list[Record], where: str, groups: list[Grouped]) -> bool:
-    """Whether there are no records in the groups that are counted."""
-    valued = [f"({group.told}) IS NOT NULL" for group in groups if group.valued]
+def _nothing(
+    oracle: duckdb.DuckDBPyConnection, records: list[Record], where: str, groups: list[Grouped], said: str
+) -> bool:
+    """Whether there are no records in the groups that are counted, with a value of what is counted of them."""
+    counted = [f'"{name}" IS NOT NULL' for name in _VALUES if re.search(rf"\b{name}\b", said)]
+    valued = counted + [f"({group.told}) IS NOT NULL" for group in groups if group.valued]
     condition = " AND ".join([f"({where.removeprefix(' WHERE ')})", *valued])
     return _told(oracle, records, f'SELECT COUNT(*) FROM "made-up" WHERE {condition}') == [(0,)]
 
@@ -434,6 +444,11 @@ def _same(found: Any, expected: Any) -> bool:
         ("code = 1 OR hours > 5 AND hours < 6", {"code": 1}),
         ("hours < 100", {"hours": {"ge": 0}}),
         ("region IS NOT NULL", {}),
+        ("code IN (1, NULL)", {"code": 1}),
+        ("code = 1 OR code NOT IN (2, NULL)", {"code": 1}),
+        ("1 = 1 AND code = 1", {"code": 1}),
+        ("(code = 1 AND code < 4) AND code < 3", {"code": 1, "all": [{"code": {"lt": 4}}, {"code": {"lt": 3}}]}),
+        ("NOT (1 = 1) OR code = 1", {"code": 1}),
         ("5 < hours", {"hours": {"gt": 5}}),
         ("sex = 'male' AND (code = 1 OR kids = 2)", {"sex": "male", "any": [{"code": 1}, {"kids": 2}]}),
     ],

@@ -105,7 +105,7 @@ def test_types_of_columns(service: Service) -> None:
 def test_expressions_become_statements(engine: sa.Engine, reflected: sa.Table) -> None:
     """Would catch expressions that are written as nobody reads them here, and columns that lose their intervals."""
     sex, hours, code = reflected.c.sex, reflected.c.hours, reflected.c.code
-    count = sa.func.count().label("n")
+    count, mean = sa.func.count().label("n"), sa.func.avg(hours).label("n")
     tens = (sa.func.floor(hours / 10) * 10).label("tens")
     asked = [
         (sa.select(sex, count).where(code < 2).group_by(sex).order_by(sa.desc("n")).limit(2), ["male", "female"]),
@@ -113,7 +113,7 @@ def test_expressions_become_statements(engine: sa.Engine, reflected: sa.Table) -
         (sa.select(((hours // 10) * 10).label("t"), count).group_by(sa.text("1")), [0, 10, 20, 30, 40]),
         (sa.select(sa.func.bin(hours, 0, 20, 40).label("b"), count).group_by("b"), ["[0, 20)", "[20, 40]"]),
         (
-            sa.select(sex, sa.func.avg(hours).label("n")).where(sex.in_(["male", "female"])).group_by(sex),
+            sa.select(sex, mean).where(sex.in_(["male", "female"])).group_by(sex),
             ["female", "male"],
         ),
         (sa.select(sex, count).where(sex.isnot(None), code.between(0, 1)).group_by(sex), ["female", "male"]),
@@ -196,7 +196,7 @@ def test_a_chart_of_a_dashboard(service: Service) -> None:
     assert seen[0][0][0] == "male"
     free = engine_of(service, table, poolclass=NullPool)
     with free.connect() as connection, pytest.raises(sa.exc.OperationalError, match="epsilon="):
-        connection.exec_driver_sql(f'SELECT SUM(hours) FROM "{table}" WHERE code = 2')
+        connection.exec_driver_sql(f'SELECT VAR_POP(hours) FROM "{table}" WHERE code = 2')
     assert held(service, table) == pytest.approx(0.5)
 
 

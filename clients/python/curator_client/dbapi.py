@@ -8,7 +8,8 @@
         print(cursor.fetchall())
 
 **A connection spends nothing unless it says** ``epsilon``: without, it gets what follows from what was measured before,
-and all else is refused. Connections that say the same share one session, and so one ``epsilon``. Behind each aggregate ``n`` stand the columns ``n_se``, ``n_low`` and ``n_high``.
+and all else is refused. Connections that say the same share one session, and so one ``epsilon``. Behind each aggregate
+``n`` stand the columns ``n_se``, ``n_low`` and ``n_high``.
 """
 
 from __future__ import annotations
