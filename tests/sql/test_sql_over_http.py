@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import time
 from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
 
+from tests.kit.patience import patience
 from tests.kit.service import JSON, Service, open_session, refused, register, unique
 
 pytestmark = pytest.mark.api
@@ -199,3 +201,66 @@ def test_other_data_have_no_sql(service: Service, analyst: httpx.Client) -> None
     assert register(service.admin, spec, b"0,1\n1,2\n").status_code == 201
     reply = analyst.post(f"/v1/datasets/{name}/sql", json={"statement": f'SELECT COUNT(*) FROM "{name}"'})
     assert "SQL asks tables" in refused(reply, "invalid-request")["detail"]
+
+
+#: Statements of somebody who means no good, or of a tool that means something else.
+HOSTILE = [
+    "(" * 4000,
+    "SELECT COUNT(*) FROM {t} WHERE " + "NOT " * 2000 + "code = 1",
+    "SELECT COUNT(*) FROM {t} WHERE code = " + "ARRAY[" * 25 + "1" + "]" * 25,
+    "SELECT COUNT(*) FROM {t} WHERE code = " + "DATE(" * 25 + "1" + ")" * 25,
+    "SELECT COUNT(*) FROM {t} WHERE sex" + "[1]" * 1500 + " = 1",
+    "SELECT COUNT(*) FROM {t} WHERE hours IN (" + "41, " * 2000 + "41)",
+    "SELECT " + "*, " * 2500 + "* FROM {t} LIMIT 0",
+    "SELECT COUNT(*) FROM {t} WHERE hours < 1e400",
+    "SELECT COUNT(*) FROM {t} WHERE hours < " + "9" * 9000,
+    "SELECT sex, COUNT(*) FROM {t} GROUP BY sex LIMIT 1e9",
+    "SELECT COUNT(*) FROM {t}; DROP TABLE {t}",
+    "SELECT COUNT(*) FROM {t} /* ",
+    "SELECT COUNT(*) FROM {t} WHERE sex = 'x",
+    "SELECT COUNT(*) FROM {t} WHERE sex = E'\\x41'",
+    "SELECT COUNT(*) FROM {t} WHERE sex = '\u0000'",
+    "SELECT COUNT(*) FROM {t} WHERE ſex = 'male'",
+    'SELECT COUNT("SEX") FROM {t}',
+    "EXPLAIN SELECT MAX(hours) FROM {t}",
+    "EXPLAIN EXPLAIN SELECT COUNT(*) FROM {t}",
+    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 1, EPSILON = 9) COUNT(*) FROM {t}",
+    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 1e400) COUNT(*) FROM {t}",
+    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS() WITH DIFFERENTIAL_PRIVACY OPTIONS() COUNT(*) FROM {t}",
+    "SELECT COUNT(*) FROM {t} AS s(a)",
+    "SELECT PERCENTILE_DISC(1e-400) WITHIN GROUP (ORDER BY hours) FROM {t}",
+    "SELECT FLOOR(hours / 1e-9) * 1e-9, COUNT(*) FROM {t} GROUP BY 1",
+    "\ufeff" * 10,
+    "",
+]
+
+
+@pytest.mark.adversarial
+def test_hostile_statements_are_refused_with_their_place(
+    service: Service, analyst: httpx.Client, table: str, session: JSON
+) -> None:
+    """A statement holds the parser for hours, ends in a 500, or is charged for. Would catch a nesting that the parser
+    reads again and again, and a refusal without its place and the way on."""
+    before = service.ledgers()
+    for statement in HOSTILE:
+        said = statement.replace("{t}", f'"{table}"')
+        begun = time.process_time()
+        told = refused(sql(analyst, session, said), "sql-refused")
+        assert time.process_time() - begun < patience(5)
+        lines = said.split("\n")
+        assert 1 <= told["line"] <= len(lines)
+        assert 1 <= told["column"] <= len(lines[told["line"] - 1]) + 1
+        assert told["hint"], said
+    assert state(analyst, session)["queries_asked"] == 0
+    assert service.ledgers() == before
+
+
+def test_what_was_answered_is_answered_when_no_question_is_left(analyst: httpx.Client, table: str) -> None:
+    """Would catch a dashboard whose refresh is refused as it has asked its last question."""
+    session = opened(analyst, table, max_queries=1)
+    statement = f'SELECT COUNT(*) FROM "{table}" WHERE sex IS NULL'
+    first = sql(analyst, session, statement)
+    again = sql(analyst, session, statement)
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert again.json()["rows"] == first.json()["rows"]
+    refused(sql(analyst, session, f"{statement} OR code = 1"), "queries-exhausted")

@@ -10,7 +10,7 @@ from app.declarations.spec import parse_spec
 from app.spaces.table import table_space
 from app.sql.errors import SqlRefused
 from app.sql.source import MOST_CHARACTERS, MOST_NESTED, MOST_PARENTHESES
-from app.sql.statement import Describe, Select, ShowTables, translate
+from app.sql.statement import Describe, Select, Shown, ShowTables, translate
 from app.sql.table import Table
 
 pytestmark = pytest.mark.unit
@@ -97,6 +97,10 @@ REFUSED = {
     "SHOW {COLUMNS}": "SHOW TABLES",
     "DESCRIBE {other}": "called survey",
     "SELECT COUNT(*), {1} AS x FROM survey": "cannot be selected",
+    "SELECT COUNT(*) FROM survey AS {s}(a)": "columns keep their names",
+    "SELECT COUNT(*) FROM survey WHERE {code} IN (NULL)": "whatever the data",
+    "SELECT 1, {sex}": "no table is asked",
+    "SELECT COUNT(*) FROM survey WHERE joined >= DATE(DATE(DATE(DATE(DATE{(}1)))))": "names of types",
 }
 
 
@@ -145,6 +149,43 @@ def test_limits() -> None:
     eight = ", ".join(f"COUNT(*) AS c{k}" for k in range(8))
     assert len(select(f"SELECT {eight} FROM survey").questions) == 1
     assert "at most 8 aggregates" in refusal(f"SELECT {eight}, AVG(hours) FROM survey").detail
+
+
+def test_statements_that_need_no_data() -> None:
+    """Would catch a probe of tools that is refused or that asks, and a statement that wants rows taken for one."""
+
+    def shown(statement: str) -> tuple[list[str], list[str], tuple[tuple[object, ...], ...]]:
+        found = translate(statement, TABLE)
+        assert isinstance(found, Shown)
+        return [column.name for column in found.columns], [column.type for column in found.columns], found.rows
+
+    assert shown("SELECT 1") == (["column"], ["integer"], ((1,),))
+    assert shown("SELECT 1 AS a, 'x' AS b, NULL, TRUE;") == (
+        ["a", "b", "column", "column_2"],
+        ["integer", "text", "text", "boolean"],
+        ((1, "x", None, True),),
+    )
+    assert shown("SELECT 1 LIMIT 0")[2] == ()
+    every = ["sex", "age", "code", "hours", "joined", "First Name"]
+    kinds = ["text", "text", "integer", "integer", "text", "text"]
+    for statement in (
+        "SELECT * FROM survey LIMIT 0",
+        "SELECT s.* FROM survey s WHERE 1 = 0",
+        "SELECT * FROM survey WHERE FALSE",
+    ):
+        assert shown(statement) == (every, kinds, ())
+    assert shown('SELECT "First Name" AS n, code FROM survey LIMIT 0')[0] == ["n", "code"]
+    names = ["sex", "count", "count_se", "count_low", "count_high"]
+    assert shown("SELECT sex, COUNT(*) FROM survey GROUP BY sex LIMIT 0")[0] == names
+    for statement in (
+        "SELECT * FROM survey LIMIT 1",
+        "SELECT * FROM survey WHERE 1 = 1",
+        "SELECT * FROM surveys LIMIT 0",
+        "SELECT ours FROM survey LIMIT 0",
+        "SELECT COUNT(*) FROM survey WHERE 1 = 0",
+        "SELECT * FROM survey JOIN other ON TRUE LIMIT 0",
+    ):
+        assert refusal(statement).extra["hint"]
 
 
 def test_names() -> None:
