@@ -345,7 +345,9 @@ class _Reading:
             source.refuse(alias, "columns keep their names", "say FROM survey AS s, and name columns in SELECT with AS")
         extra = {name for name, part in named.args.items() if part} - {"this", "alias", "db"}
         schema = named.args.get("db")
-        if extra or (schema is not None and schema.name.lower() != "public"):
+        # The data set's own name as the schema is how others write it.
+        schemas = ("public", self._table.spec.name.lower())
+        if extra or (schema is not None and schema.name.lower() not in schemas):
             source.refuse(named, "of a table there is its name alone", f'say FROM "{self._table.spec.name}"')
         self._table.check_named(source, named.this.name, quoted=bool(named.this.quoted), at=named.this)
         known = {self._table.spec.name.lower(), named.alias.lower()} - {""}
@@ -564,7 +566,8 @@ def _unqualified(node: exp.Expr) -> str:
     """An expression without the tables of its columns, and without regard to how letters are written."""
     copy = node.copy()
     for column in list(copy.find_all(exp.Column)):
-        column.set("table", None)
+        for part in ("table", "db", "catalog"):
+            column.set(part, None)
     for paren in list(copy.find_all(exp.Paren)):
         if paren.parent is None:
             return _unqualified(paren.this)

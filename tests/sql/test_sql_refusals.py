@@ -195,6 +195,8 @@ def test_names() -> None:
     )
     assert "no column 'SEX'" in refusal('SELECT COUNT("SEX") FROM survey').detail
     assert select("SELECT COUNT(SEX) FROM public.Survey").questions
+    assert select("SELECT survey.survey.sex, COUNT(*) FROM survey.survey GROUP BY sex").questions
+    assert "name alone" in refusal("SELECT COUNT(*) FROM other.survey").detail
 
 
 def test_statements_that_ask_nothing() -> None:
