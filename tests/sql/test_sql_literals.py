@@ -198,3 +198,17 @@ def test_marks_and_values_belong_together(statement: str, values: list[int]) -> 
     """Would catch a mark that is left, a value that is passed over, and quotes that are read in two ways."""
     with pytest.raises(ValueError):
         bound(statement, values)
+
+
+@pytest.mark.parametrize("before", ["'a'", "E", "e", "U&", "N", "B", "X", "1", "-", "date", '"n"', "$"])
+@pytest.mark.parametrize("behind", ["'a'", "x", "1", "::text", ""])
+def test_a_literal_does_not_merge_with_what_stands_beside_it(before: str, behind: str) -> None:
+    """Would catch E? with the text \\' that becomes E'\\'', and 'a'? that becomes one text with a quote in it."""
+    value = "\\' OR 1 = 1 --"
+    try:
+        tokens = _tokens(bound(f"SELECT {before}?{behind}", [value]))
+    except ValueError:
+        assert before == "$"
+        return
+    assert tokens is not None
+    assert [token.text for token in tokens if token.token_type == TokenType.STRING].count(value) == 1
