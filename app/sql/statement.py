@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from sqlglot import exp
 
+from app.declarations.conditions import Condition
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.registry import parse_query
+from app.spaces.values import Label
 from app.sql import conditions
 from app.sql.aggregates import FUNCTIONS, Aggregate, aggregate
 from app.sql.errors import SqlRefused
@@ -96,6 +99,8 @@ class Select:
     notices: tuple[str, ...]
     _places: tuple[exp.Expr, ...]
     _groups: tuple[Group, ...]
+    #: Where conditions leave one value of all that is grouped by: these, and the questions have no groups.
+    _only: tuple[Label, ...]
     _order: tuple[_Order, ...]
     _limit: int | None
 
@@ -106,13 +111,18 @@ class Select:
         except SqlRefused as error:
             return error
 
+    @property
+    def axes(self) -> int:
+        """How many axes of an answer are groups."""
+        return 0 if self._only else len(self._groups)
+
     def rows(self, answers: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """The rows of the result, from the answers to the questions in their order."""
         first = answers[0]
         if "axes" not in first:
             cells: list[tuple[Any, ...]] = [()]
         else:
-            labels = [axis["labels"] for axis in first["axes"]][: len(self._groups)]
+            labels = [axis["labels"] for axis in first["axes"]][: self.axes]
             cells = _cells([len(each) for each in labels])
         found = [_Row(self, answers, number, cell) for number, cell in enumerate(cells)]
         for order in reversed(self._order):
@@ -136,19 +146,20 @@ class _Row:
         """What stands in a column."""
         if column.role == "group":
             # Labels are the same in the answer to every question of a statement.
-            label = self.answers[0]["axes"][column.place]["labels"][self.cell[column.place]]
-            return self.select._groups[column.place].value(label)
+            only, place = self.select._only, column.place
+            label = only[place] if only else self.answers[0]["axes"][place]["labels"][self.cell[place]]
+            return self.select._groups[place].value(label)
         answer = self.answers[column.place]
         if "axes" not in answer:
             return _single(answer, column.role)
-        several = len(answer["axes"]) > len(self.select._groups)
+        several = len(answer["axes"]) > self.select.axes
         count = len(answer["axes"][-1]["labels"]) if several else 1
         own = [_of_table(answer, column.role, self.number * count + k) for k in range(count)]
         return own if several else own[0]
 
     def key(self, column: Column) -> Any:
         """What rows are ordered by: ranges by their order, and not by their letters."""
-        if column.role == "group" and self.select._groups[column.place].ranged:
+        if column.role == "group" and self.select.axes and self.select._groups[column.place].ranged:
             return self.cell[column.place]
         value = self.value(column)
         return [(each is None, each or 0) for each in value] if isinstance(value, list) else value
@@ -295,11 +306,12 @@ class _Reading:
             self._order(each, groups, columns)
             for each in (tree.args["order"].expressions if tree.args.get("order") else ())
         )
+        only = self._only(groups, where)
         questions: list[dict[str, Any]] = []
         places: list[exp.Expr] = []
         numbers: list[int] = []
         for node, found in self._aggregates:
-            question = self._question(found, groups, where, wanted)
+            question = self._question(found, () if only else groups, where, wanted)
             if question not in questions:
                 self._check(node, question)
                 questions.append(question)
@@ -321,6 +333,7 @@ class _Reading:
             tuple(self._notices(groups, ordered, limit)),
             tuple(places),
             tuple(groups),
+            only,
             ordered,
             limit,
         )
@@ -448,6 +461,23 @@ class _Reading:
             )
         self._aggregates.append((node, found))
         return len(self._aggregates) - 1
+
+    def _only(self, groups: Sequence[Group], where: Mapping[str, Any]) -> tuple[Label, ...]:
+        """The one label of each group where conditions leave one value of each: a filter by what is grouped by."""
+        found: list[Label] = []
+        for each in groups:
+            attribute = each.values.attribute
+            told = where.get(attribute.name, ...)
+            # Merged values have labels that only an answer tells.
+            if told is ... or each.bins is not None or (attribute.kind == "numbers" and attribute.bin_count):
+                return ()
+            condition = told if isinstance(told, dict) else {"in": told if isinstance(told, list) else [told]}
+            members = each.values.members(Condition.model_validate(condition))
+            places = np.arange(each.values.places + 1)[members]
+            if len(places) != 1:
+                return ()
+            found += each.values.labels([places])
+        return tuple(found)
 
     def _question(
         self, found: Aggregate, groups: Sequence[Group], where: dict[str, Any], wanted: Wishes
