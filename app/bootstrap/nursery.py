@@ -10,14 +10,15 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import NoReturn
 
 from app.bootstrap.process import die_with_parent, forbid_core_dumps, ignore_signals, worker_environment
@@ -26,6 +27,8 @@ from app.bootstrap.process import die_with_parent, forbid_core_dumps, ignore_sig
 LENGTH = struct.Struct("<Q")
 #: Descriptors that a forked process may be given: of its connection, and of a file.
 _DESCRIPTORS = 2
+#: Added to the nice value of what works behind requests.
+NICENESS = 10
 
 
 class Nursery:
@@ -99,6 +102,83 @@ class Nursery:
             self._process.kill()
             self._process.wait()
             self._process = self._control = None
+
+
+class Workplace:
+    """Where one process at a time works for the server, behind requests. It may be ended from any thread.
+
+    Args:
+        nursery: forks the processes, which :func:`stand_back` before anything else.
+    """
+
+    def __init__(self, nursery: Nursery) -> None:
+        self._nursery = nursery
+        self._process: int | None = None
+        self._guard, self._stopped = threading.Lock(), False
+
+    @contextmanager
+    def working(self, *descriptors: int) -> Iterator[socket.socket]:
+        """The connection to a process that has copies of these descriptors. It has ended, and its memory is free, when
+        the context ends.
+
+        Raises:
+            EOFError: after :meth:`stop`.
+            OSError: when none can be begun.
+        """
+        with self._guard:
+            if self._stopped:
+                raise EOFError
+            connection, process = self._begun(descriptors)
+            self._process = process
+        try:
+            yield connection
+        finally:
+            with self._guard:
+                self._process = None
+            _kill(process)
+            _wait(process)
+            os.close(process)
+            connection.close()
+
+    def _begun(self, descriptors: tuple[int, ...]) -> tuple[socket.socket, int]:
+        """The connection to a process, and a descriptor of it, which its number does not outlive."""
+        connection = self._nursery.begin(*descriptors)
+        _, found, *_ = socket.recv_fds(connection, 1, 1)
+        if not found:
+            connection.close()
+            raise ChildProcessError("the process ended as it began")
+        return connection, found[0]
+
+    def cancel(self) -> None:
+        """End what is under way, if anything is."""
+        with self._guard:
+            if self._process is not None:
+                _kill(self._process)
+
+    def stop(self) -> None:
+        """End what is under way, and begin nothing more."""
+        with self._guard:
+            self._stopped = True
+        self.cancel()
+
+
+def _kill(process: int) -> None:
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+
+
+def _wait(process: int) -> None:
+    waiting = select.poll()
+    waiting.register(process, select.POLLIN)
+    waiting.poll()
+
+
+def stand_back(connection: socket.socket) -> None:
+    """Be a process of a :class:`Workplace`: tell it how it is ended, and let requests come first."""
+    own = os.pidfd_open(os.getpid())
+    socket.send_fds(connection, [b"\0"], [own])
+    os.close(own)
+    os.nice(NICENESS)
 
 
 def send(connection: socket.socket, content: bytes, *descriptors: int) -> None:

@@ -7,25 +7,19 @@ comes, the system ends it too.
 
 from __future__ import annotations
 
-import os
 import pickle
-import select
-import signal
 import socket
 import threading
 import traceback
-from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
-from app.bootstrap.nursery import Nursery, fork_for_each, receive, send
+from app.bootstrap.nursery import Nursery, Workplace, fork_for_each, receive, send, stand_back
 from app.bootstrap.process import limit_memory
 from app.declarations.errors import CuratorError
 from app.patience import Progress
 from app.releases.finishing import Job, Outcome, TookTooLong, WorkerDied, finish
 
-#: Added to the nice value: requests come first.
-NICENESS = 10
 _LATE = (
     "to make something of its measurements took longer than the {:g} s that the server allows (CURATOR_RELEASE_SECONDS)"
 )
@@ -46,8 +40,7 @@ class ProcessFinisher:
 
     def __init__(self, memory_limit: int, seconds: float) -> None:
         self._memory_limit, self._seconds = memory_limit, seconds
-        self._process: int | None = None
-        self._guard, self._stopped = threading.Lock(), False
+        self._place = Workplace(_NURSERY)
 
     def finish(self, job: Job, progress: Progress) -> Outcome:
         """The outcome of a job.
@@ -58,89 +51,50 @@ class ProcessFinisher:
             TookTooLong: when it was ended for the time that it took.
             OSError: when no process can be begun.
         """
-        with self._guard:
-            if self._stopped:
-                raise WorkerDied("the server ends")
-            connection, process = _begun()
-            self._process = process
         late = threading.Event()
 
         def end() -> None:
             late.set()
-            _kill(process)
+            self._place.cancel()
 
         timer = threading.Timer(self._seconds, end)
-        timer.start()
         try:
-            send(connection, b"%d" % self._memory_limit)
-            send(connection, pickle.dumps(job))
-            while True:
-                kind, told = pickle.loads(receive(connection))  # noqa: S301 - from this program
-                if kind == "progress":
-                    progress(told)
-                elif kind == "outcome":
-                    return told  # type: ignore[no-any-return]
-                else:
-                    raise told
+            with self._place.working() as connection:
+                timer.start()
+                try:
+                    return self._finished(connection, job, progress)
+                finally:
+                    timer.cancel()
+                    timer.join()
         except (EOFError, ConnectionError):
             if late.is_set():
                 raise TookTooLong(_LATE.format(self._seconds)) from None
             raise WorkerDied(_KILLED) from None
-        finally:
-            with self._guard:
-                self._process = None
-            timer.cancel()
-            timer.join()
-            _kill(process)
-            _wait(process)
-            os.close(process)
-            connection.close()
+
+    def _finished(self, connection: socket.socket, job: Job, progress: Progress) -> Outcome:
+        send(connection, b"%d" % self._memory_limit)
+        send(connection, pickle.dumps(job))
+        while True:
+            kind, told = pickle.loads(receive(connection))  # noqa: S301 - from this program
+            if kind == "progress":
+                progress(told)
+            elif kind == "outcome":
+                return told  # type: ignore[no-any-return]
+            else:
+                raise told
 
     def cancel(self) -> None:
         """End what is under way, if anything is."""
-        with self._guard:
-            if self._process is not None:
-                _kill(self._process)
+        self._place.cancel()
 
     def stop(self) -> None:
         """End what is under way, and begin nothing more."""
-        with self._guard:
-            self._stopped = True
-        self.cancel()
-
-
-def _begun() -> tuple[socket.socket, int]:
-    """The connection to a process that waits for a job, and a descriptor of it, which its number does not outlive.
-
-    Raises:
-        OSError: when none can be begun.
-    """
-    connection = _NURSERY.begin()
-    _, descriptors, *_ = socket.recv_fds(connection, 1, 1)
-    if not descriptors:
-        connection.close()
-        raise ChildProcessError("the process ended as it began")
-    return connection, descriptors[0]
-
-
-def _kill(process: int) -> None:
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(process, signal.SIGKILL)
-
-
-def _wait(process: int) -> None:
-    """Until it has ended, and its memory is free."""
-    waiting = select.poll()
-    waiting.register(process, select.POLLIN)
-    waiting.poll()
+        self._place.stop()
 
 
 def _work(connection: socket.socket) -> None:
     """Do one job and tell of it, behind requests, and with only so much memory."""
-    own = os.pidfd_open(os.getpid())
-    socket.send_fds(connection, [b"\0"], [own])
-    os.close(own)
-    os.nice(NICENESS)
+    stand_back(connection)
 
     def tell(kind: str, told: object) -> None:
         send(connection, pickle.dumps((kind, told)))

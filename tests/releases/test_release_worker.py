@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from app.bootstrap import release_worker
-from app.bootstrap.release_worker import NICENESS, ProcessFinisher
+from app.bootstrap.nursery import NICENESS
+from app.bootstrap.release_worker import ProcessFinisher
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.releases.finishing import TookTooLong, WorkerDied
 from app.services import errors
