@@ -75,10 +75,12 @@ class Transcripts:
     Args:
         rules: those of its lines, which take in each line before it is taken here.
         memory_limit: most bytes that the replay of one transcript may hold.
+        only: the session whose transcript alone is looked at; where it starts from measurements that the log does not
+            have, nobody looks for them. All sessions where it is None.
     """
 
-    def __init__(self, rules: Rules, memory_limit: int = MEMORY_LIMIT) -> None:
-        self._rules, self._memory_limit = rules, memory_limit
+    def __init__(self, rules: Rules, memory_limit: int = MEMORY_LIMIT, only: str | None = None) -> None:
+        self._rules, self._memory_limit, self._only = rules, memory_limit, only
         self._logged: dict[str, _Logged] = {}
         #: Sessions whose trailers name another size of the log.
         self._misplaced: list[str] = []
@@ -95,7 +97,7 @@ class Transcripts:
 
     def take(self, at: int, record: Mapping[str, Any], session: str | None, line: bytes) -> None:
         """Take in a line of the log that follows, ``at`` so many bytes from its beginning."""
-        if session is None:
+        if session is None or self._only not in (None, session):
             return
         kind = record["record"]
         if kind == "header":
@@ -125,7 +127,7 @@ class Transcripts:
                 broken.dataset, broken.session = logged.dataset, session
                 self._tell(broken)
             yield
-        for name, pin in self._missing.items():
+        for name, pin in self._missing.items() if self._only is None else ():
             if name not in self._found:
                 problem = (
                     f"the session starts from the measurement {name.hex()}, which no transcript of its data set has"

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from app.bootstrap.audit_worker import ProcessChecker
 from app.bootstrap.clock import utc_now
 from app.bootstrap.lifecycle import Lifecycle
 from app.bootstrap.log_keys import keys_of_log
@@ -32,6 +33,8 @@ from app.server.connection_limits import ConnectionLimits
 from app.server.protocol import ConnectionPolicy
 from app.services import openings
 from app.services.answering.dispatch import Answering
+from app.services.audit_jobs import AuditJobs
+from app.services.audits import Audits
 from app.services.checks import Checks
 from app.services.commitments import Commitments
 from app.services.cosignatures import Cosignatures
@@ -58,6 +61,7 @@ from app.services.sessions import Sessions
 from app.services.sql import Sql
 from app.services.transcripts import Transcripts
 from app.settings import Settings
+from app.storage.audit_store import SqlAudits
 from app.storage.database import DataDirLock, database_bytes, is_sqlite, make_engines
 from app.storage.ledger_watch import LedgerWatch
 from app.storage.log_signatures import SqlCosignatures
@@ -160,6 +164,20 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     )
 
     log_keys = keys_of_log(settings, store, sql_log)
+    log = Log(sql_log, log_keys, Cosignatures(SqlCosignatures(store), sql_log, log_keys))
+    transcripts = Transcripts(store, sessions, log_size=sql_log.covering)
+    export_space = ExportSpace(settings.exports_dir, share, settings.export_limit, metrics.refused)
+    audits = SqlAudits(store)
+    audit_jobs = AuditJobs(
+        audits,
+        log,
+        transcripts,
+        export_space,
+        ProcessChecker(settings.memory_limit),
+        utc_now,
+        metrics,
+        render=problems.document,
+    )
     lifecycle = Lifecycle(
         settings,
         store=store,
@@ -181,6 +199,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
                 "old sessions on made-up records cannot be ended",
             ),
             jobs,
+            audit_jobs,
             sequencer,
         ],
         database_bytes=lambda: database_bytes(reading, settings.embedded_database),
@@ -200,13 +219,15 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         sessions,
         Sql(store, datasets, sessions),
         Hypotheses(store, snapshots, sessions),
-        Transcripts(store, sessions, log_size=sql_log.covering),
+        transcripts,
         Measurements(store, datasets),
         answering,
         releases,
         jobs,
-        Log(sql_log, log_keys, Cosignatures(SqlCosignatures(store), sql_log, log_keys)),
+        log,
         sequencer,
+        Audits(audits, sessions, log, utc_now),
+        audit_jobs,
     )
     authenticator = Authenticator(services.principals, settings, metrics.refused)
     context = Context(
@@ -217,7 +238,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         plans=FairQueue(PLANS, metrics.refused, authenticator.count_work, PLAN_SECONDS),
         exports=FairQueue(EXPORTS, metrics.refused, authenticator.count_work),
         uploads=FairQueue(UPLOADS, metrics.refused),
-        export_space=ExportSpace(settings.exports_dir, share, settings.export_limit, metrics.refused),
+        export_space=export_space,
         body_memory=BodyMemory(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),
         delivery=delivery,
         streams=Streams(metrics.refused),

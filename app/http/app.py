@@ -18,6 +18,7 @@ from app.http.context import Context
 from app.http.middleware import Observe, location
 from app.http.openapi import describe, problem_responses
 from app.http.routes import (
+    audits,
     datasets,
     docs,
     grants,
@@ -49,6 +50,7 @@ RESOURCES = (
     hypotheses,
     sql,
     log,
+    audits,
     docs,
 )
 

@@ -145,6 +145,11 @@ class Metrics:
         )
         for what in ("answers", "releases"):
             self._unfitted.labels(what)
+        self._audits = Counter(
+            "curator_audits_total", "Audits by what became of them", ["outcome"], registry=self.registry
+        )
+        for outcome in ("holds", "does not hold", "stopped", "failed"):
+            self._audits.labels(outcome)
         self._stopping = threading.Event()
         self._answers = Counter("curator_answers_total", "Answers by source", ["source"], registry=self.registry)
         self._by_source = {source: self._answers.labels(source) for source in (*get_args(Source), "unverified")}
@@ -204,6 +209,10 @@ class Metrics:
     def not_converged(self, what: Literal["answers", "releases"], number: int) -> None:
         """Count so many whose fits ended before their tolerance."""
         self._unfitted.labels(what).inc(number)
+
+    def audited(self, outcome: str) -> None:
+        """Count an audit by what became of it."""
+        self._audits.labels(outcome).inc()
 
     def refused(self, reason: str) -> None:
         """Count a request or connection that was refused, by the reason."""

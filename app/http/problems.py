@@ -33,6 +33,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "plan-infeasible": (422, "No plan keeps this promise"),
     "too-many-requests": (429, "Too many requests"),
     "release-failed": (500, "The release failed"),
+    "audit-failed": (500, "The audit failed"),
     "unavailable": (503, "Not available now"),
     "release-too-long": (504, "The release took too long"),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, RootModel, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from app.constructions.mechanism import AnyMechanism
@@ -54,6 +54,29 @@ class RevealRequest(Body):
     """A revelation, of which nothing is to be said."""
 
     refusal = "to reveal a commitment takes no body, or {}"
+
+
+class AuditRequest(Body):
+    """What is to be audited: the whole service, or the log with the transcript of one session. ``checkpoint`` is the
+    text of one that you kept, which the log is to begin with.
+    """
+
+    refusal = (
+        'name {"session": ID} or {"all": true}, one of them, and if you like "checkpoint", the text of a signed one '
+        "that you kept; nothing else"
+    )
+
+    session: Annotated[Any, WithJsonSchema({"type": "string", "pattern": "^[0-9a-f]{32}$"})] = None
+    all: Annotated[Any, WithJsonSchema({"const": True})] = None
+    checkpoint: Annotated[Any, WithJsonSchema({"type": "string", "minLength": 1})] = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> AuditRequest:
+        whole = self.all is True and self.session is None
+        alone = self.all is None and isinstance(self.session, str)
+        if not (whole or alone) or not isinstance(self.checkpoint, str | None):
+            raise ValueError
+        return self
 
 
 class ComparisonRequest(SessionRequest):
@@ -780,6 +803,51 @@ class Releases(Page):
     """Releases in the order they were asked for."""
 
     items: list[ReleaseView]
+
+
+class AuditProgress(Reply):
+    """How far an audit is: ``stage`` is copying, lines, books or replay, in this order; ``finding`` what was found not
+    to hold by then.
+    """
+
+    stage: str
+    lines: int
+    of_lines: int | None
+    sessions: int
+    of_sessions: int | None
+    finding: dict[str, Any] | None
+
+
+class AuditInShort(Reply):
+    """An audit without its result: of what it is, where it stands (``status``: running, stopping, done, stopped or
+    failed), and its verdict when it is done: holds, or does not hold. ``says`` tells that in words.
+    """
+
+    id: str
+    owner: str
+    session: str | None
+    all: bool
+    status: str
+    verdict: str | None
+    says: str
+    progress: AuditProgress
+    created_at: str
+    finished_at: str | None
+    stopped_by: str | None
+    problem: dict[str, Any] | None
+    links: dict[str, str]
+
+
+class AuditView(AuditInShort):
+    """An audit, with its ``result`` when it is done: finding, checks, what was not checked, books and sessions."""
+
+    result: dict[str, Any] | None
+
+
+class Audits(Page):
+    """Audits in the order they were asked for."""
+
+    items: list[AuditInShort]
 
 
 class CostView(Reply):

@@ -17,6 +17,13 @@ TRUST = (
     "That everybody is shown the same log, and that the key is the operator's, is for you to see to: compare origin, "
     "key, size and tree hash of the checkpoint with others who keep it, by another way than this service.",
 )
+#: What a check does not see that has the log and its transcripts alone.
+FILE = "Whether a private file is the one that was registered, and true, is not looked at: nothing private is."
+#: What stays open without a checkpoint that was kept.
+NOT_GROWN = (
+    "Whether the log only grew since you last saw it: name a checkpoint that you kept yourself, elsewhere, and it is "
+    "looked at, too."
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class Verified:
         earlier: a checkpoint that was kept elsewhere.
         fork: why the log does not begin with that; None where it does.
         refused: a checkpoint that was signed with the same key and did not follow on what was seen before.
+        told_by: where the key is from.
     """
 
     origin: str | None
@@ -39,6 +47,7 @@ class Verified:
     earlier: Checkpoint | None = None
     fork: str | None = None
     refused: Checkpoint | None = None
+    told_by: str = "in this folder"
 
     @property
     def contradicted(self) -> bool:
@@ -50,7 +59,7 @@ class Verified:
         if self.checkpoint is None:
             return [check_of("signature", f"there is no checkpoint that the log's key has signed: {self.problem}", "")]
         found = [
-            check_of("signature", None, f"The checkpoint is signed with the key of {self.origin} in this folder."),
+            check_of("signature", None, f"The checkpoint is signed with the key of {self.origin} {self.told_by}."),
             check_of("lines", self.problem, f"All {lines:,} lines make the tree hash that was signed."),
         ]
         if self.earlier is not None:
@@ -70,8 +79,8 @@ def check_of(name: str, problem: str | None, says: str) -> dict[str, Any]:
     return {"check": name, "holds": problem is None, "says": says if problem is None else f"Not so: {problem}."}
 
 
-def replay_check(replays: Mapping[str | None, str | None] | None) -> dict[str, Any]:
-    """The outcome for the transcripts, as a check."""
+def replay_check(replays: Mapping[str | None, str | None] | None, others: int = 0) -> dict[str, Any]:
+    """The outcome for the transcripts, as a check; of so many others nobody looked at theirs."""
     if replays is None:
         return {"check": "replay", "holds": None, "says": "No transcripts were replayed."}
     wrong = [(session, problem) for session, problem in replays.items() if problem is not None]
@@ -84,4 +93,6 @@ def replay_check(replays: Mapping[str | None, str | None] | None) -> dict[str, A
         f"The transcripts of {sessions:,} sessions and releases are what the log has of them, and replay: plans, "
         "prices and answers follow, and movements are what they were charged for."
     )
+    if others:
+        says += f" Those of {others:,} others were not looked at."
     return check_of("replay", problem, says)

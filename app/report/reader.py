@@ -14,7 +14,7 @@ it could not be looked at, it is found wrong.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import reduce
@@ -56,8 +56,11 @@ _HOLDS: dict[Check, str] = {
 
 @dataclass
 class _Findings:
-    """The sink of a report: how many findings there are by check, and the first of each; those of transcripts apart."""
+    """The sink of a report: the first finding; how many there are by check, and the first of each; those of transcripts
+    apart.
+    """
 
+    broken: Unfollowed | None = None
     counts: Counter[Check] = field(default_factory=Counter)
     first: list[dict[str, Any]] = field(default_factory=list)
     said: dict[Check, str] = field(default_factory=dict)
@@ -65,6 +68,7 @@ class _Findings:
 
     def add(self, broken: Unfollowed, line: int | None) -> None:
         check = broken.check
+        self.broken = self.broken or broken
         if check == "replay":
             self.transcripts.append(broken)
             return
@@ -80,14 +84,16 @@ class Reader:
 
     Args:
         transcripts: the most bytes that the replay of one transcript may hold; None where :meth:`replay` is not asked.
+        only: the session whose transcript alone is replayed; all where it is None.
+        bounded: whether a log with more than is followed is found wrong. Whoever bounds the memory in another way
+            follows all of it.
     """
 
-    def __init__(self, transcripts: int | None = None) -> None:
+    def __init__(self, transcripts: int | None = None, *, only: str | None = None, bounded: bool = True) -> None:
         self._findings = _Findings()
-        self.rules = Rules(
-            self._findings.add, most_datasets=MOST_DATASETS, most_sessions=MOST_SESSIONS, most_pins=MOST_PINS
-        )
-        self._transcripts = None if transcripts is None else Transcripts(self.rules, transcripts)
+        most = {"most_datasets": MOST_DATASETS, "most_sessions": MOST_SESSIONS, "most_pins": MOST_PINS}
+        self.rules = Rules(self._findings.add, **(most if bounded else {}))
+        self._transcripts = None if transcripts is None else Transcripts(self.rules, transcripts, only)
         self._kinds: Counter[str] = Counter()
         self._books: dict[str, Book] = {}
         self._courses: dict[str, Course] = {}
@@ -121,18 +127,33 @@ class Reader:
         """Look at the log as a whole, once all lines were taken."""
         self.rules.end()
 
-    def replay(self, kept: Kept) -> dict[str | None, str | None]:
+    @property
+    def broken(self) -> Unfollowed | None:
+        """The first thing that did not follow, which is what a replay stops at; None while all does."""
+        return self._findings.broken
+
+    @property
+    def told(self) -> Mapping[str, dict[str, Any]]:
+        """Summaries by session, of those whose transcripts followed."""
+        return {} if self._transcripts is None else self._transcripts.told
+
+    def replay(
+        self, kept: Kept, progress: Callable[[int, int], None] = lambda _done, _of: None
+    ) -> dict[str | None, str | None]:
         """Of each session the first thing that does not follow of its transcript; None where all does.
 
         Args:
             kept: the transcripts.
+            progress: hears of how many sessions were looked at, and of how many there are.
 
         Raises:
             OSError: when something cannot be read.
             Undecided: when a replay fails.
         """
         assert self._transcripts is not None
-        deque(self._transcripts.check(kept), maxlen=0)
+        number = len([*self._transcripts.sessions])
+        for step, _ in enumerate(self._transcripts.check(kept), start=1):
+            progress(min(step, number), number)
         found: dict[str | None, str | None] = dict.fromkeys(self._transcripts.sessions)
         for broken in self._findings.transcripts:
             if found.get(broken.session) is None:
@@ -148,7 +169,8 @@ class Reader:
             replays: of each session the first thing that does not follow of its transcript, None where all does; under
                 None what does not follow of none of them. None where nobody looked.
         """
-        checks = [*verified.checks(self.rules.lines), *self._own_checks(), replay_check(replays)]
+        others = 0 if replays is None else len(self.rules.threads.sessions) - len(replays.keys() - {None})
+        checks = [*verified.checks(self.rules.lines), *self._own_checks(), replay_check(replays, max(others, 0))]
         sessions: dict[str, list[Course]] = {name: [] for name in self._books}
         for course in self._courses.values():
             sessions.setdefault(course.dataset, []).append(course)

@@ -96,5 +96,11 @@ class ReleaseEnded(CuratorError):
     code = "release-ended"
 
 
+class AuditFailed(CuratorError):
+    """An audit came to nothing by a fault of the service."""
+
+    code = "audit-failed"
+
+
 class QueueFull(Unavailable):
     """As many requests as may wait for a session's turn do so already."""

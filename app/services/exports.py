@@ -13,7 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from app.services.errors import TooManyRequests, Unavailable
 
@@ -184,6 +184,17 @@ class Export:
             while part := self._file.read(PART):
                 yield part
         self._empty()
+
+    def file(self) -> BinaryIO:
+        """The file with the written bytes, for a process that is handed its descriptor and reads from its beginning. It
+        is empty if nothing was written, and closed with this.
+        """
+        self.write(b"")
+        self._file.rollover()
+        self._file.flush()
+        self._file.seek(0)
+        file: BinaryIO = self._file._file
+        return file
 
     def close(self) -> None:
         """Release all that it holds. It may be closed again."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.services.answering.dispatch import Answering
+from app.services.audit_jobs import AuditJobs
+from app.services.audits import Audits
 from app.services.checks import Checks
 from app.services.commitments import Commitments
 from app.services.datasets import Datasets
@@ -50,3 +52,5 @@ class Services:
     jobs: ReleaseJobs
     log: Log
     sequencer: Sequencer
+    audits: Audits
+    audit_jobs: AuditJobs

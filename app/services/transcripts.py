@@ -15,7 +15,7 @@ from app.services import spending
 from app.services.pages import Page
 from app.services.ports import SessionRow, Store
 from app.services.principals import Principal
-from app.services.sessions import Sessions
+from app.services.sessions import Sessions, find_session
 from curator_client.words import words
 
 #: How many measurements that a session starts from are read at a time.
@@ -43,6 +43,11 @@ class Transcripts:
             NotFound: when there is none, or it is somebody else's; before the first line.
         """
         return self._lines(self._sessions.row(actor, id))
+
+    def recorded(self, id: str) -> Iterator[bytes] | None:
+        """The same of a session, whoever's it is, for who shows nobody what it reads; None where there is none."""
+        row = find_session(self._store, id)
+        return None if row is None else self._lines(row)
 
     def entries(self, actor: Principal, id: str, after: int, most: int) -> Page:
         """The entries of a session beyond the one of this number, each in short: what was asked, in words, where the

@@ -263,3 +263,37 @@ log_keys = Table(
     Column("statement", LargeBinary),
     Column("event", BigInteger),
 )
+
+#: Audits that were asked for, and how far each is. ``slot`` is 1 while one has not ended, so that there is one at a
+#: time, and null from then on. ``session`` refers to none by a key, as in tables of the log.
+audits = Table(
+    "audits",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("owner", ForeignKey("principals.name"), nullable=False),
+    Column("session", String(32)),
+    Column("earlier", Text),
+    Column("key", String(255)),
+    Column("body_hash", String(64)),
+    Column("status", String(16), nullable=False),
+    Column("slot", SmallInteger, unique=True),
+    Column("worker", String(64)),
+    Column("beat", Double, nullable=False),
+    Column("progress", LargeBinary, nullable=False),
+    Column("created_at", String(32), nullable=False),
+    Column("finished_at", String(32)),
+    Column("stopped_by", String(64)),
+    Column("problem", LargeBinary),
+    Column("verdict", String(16)),
+    Column("result", LargeBinary),
+    Index("ix_audits_created_at_id", "created_at", "id"),
+)
+
+#: Reports of audits, by their media type.
+audit_reports = Table(
+    "audit_reports",
+    metadata,
+    Column("audit", ForeignKey("audits.id"), primary_key=True),
+    Column("form", String(32), primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)

@@ -22,23 +22,17 @@ from curator_client.proofs.follower import Follower
 Progress = Callable[[int, int], None]
 
 
-class Folder:
-    """An open folder, as :class:`app.audit.transcripts.Kept` has it.
+class LogLines:
+    """The lines of a log in an open file, as :class:`app.audit.transcripts.Kept` has them.
 
     Args:
-        path: the folder.
-        log: its ``entries.ndjson``.
+        log: its ``entries.ndjson``, or a copy.
         size: how many lines of it are looked at.
-        progress: hears of bytes read, and of bytes to read in all.
+        heard: hears of bytes read.
     """
 
-    def __init__(self, path: Path, log: BinaryIO, size: int, progress: Progress | None = None) -> None:
-        self._path, self._log, self._size, self._progress = path, log, size, progress
-        files = [file for folder in ("sessions", "releases") for file in sorted((path / folder).glob("[!.]*"))]
-        self._files = dict.fromkeys(files)
-        self._others = dict.fromkeys(files)
-        # The log is read twice.
-        self._done, self._total = 0, 2 * _size(path / "entries.ndjson") + sum(map(_size, files))
+    def __init__(self, log: BinaryIO, size: int, heard: Callable[[int], None]) -> None:
+        self._log, self._size, self.heard = log, size, heard
 
     def lines(self) -> Iterator[bytes]:
         """The lines of the log that are looked at, without their ends.
@@ -59,6 +53,26 @@ class Folder:
         self._log.seek(at)
         return self._log.readline()
 
+
+class Folder(LogLines):
+    """An open folder, as :class:`app.audit.transcripts.Kept` has it.
+
+    Args:
+        path: the folder.
+        log: its ``entries.ndjson``.
+        size: how many lines of it are looked at.
+        progress: hears of bytes read, and of bytes to read in all.
+    """
+
+    def __init__(self, path: Path, log: BinaryIO, size: int, progress: Progress | None = None) -> None:
+        super().__init__(log, size, self._heard)
+        self._path, self._progress = path, progress
+        files = [file for folder in ("sessions", "releases") for file in sorted((path / folder).glob("[!.]*"))]
+        self._files = dict.fromkeys(files)
+        self._others = dict.fromkeys(files)
+        # The log is read twice.
+        self._done, self._total = 0, 2 * _size(path / "entries.ndjson") + sum(map(_size, files))
+
     def transcript(self, session: str, *, release: bool) -> AbstractContextManager[BinaryIO] | None:
         """A session's transcript; None where it is missing."""
         path = self._path / ("releases" if release else "sessions") / f"{session}.ndjson"
@@ -69,8 +83,7 @@ class Folder:
         """The names of transcripts that nobody has asked for."""
         return (path.name for path in self._others)
 
-    def heard(self, count: int) -> None:
-        """That so many bytes more were read."""
+    def _heard(self, count: int) -> None:
         self._done += count
         if self._progress is not None:
             self._progress(self._done, self._total)

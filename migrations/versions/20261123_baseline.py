@@ -176,6 +176,38 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("release", "name", name=op.f("pk_release_files")),
     )
     op.create_table(
+        "audits",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("owner", sa.String(length=64), nullable=False),
+        sa.Column("session", sa.String(length=32), nullable=True),
+        sa.Column("earlier", sa.Text(), nullable=True),
+        sa.Column("key", sa.String(length=255), nullable=True),
+        sa.Column("body_hash", sa.String(length=64), nullable=True),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("slot", sa.SmallInteger(), nullable=True),
+        sa.Column("worker", sa.String(length=64), nullable=True),
+        sa.Column("beat", sa.Double(), nullable=False),
+        sa.Column("progress", sa.LargeBinary(), nullable=False),
+        sa.Column("created_at", sa.String(length=32), nullable=False),
+        sa.Column("finished_at", sa.String(length=32), nullable=True),
+        sa.Column("stopped_by", sa.String(length=64), nullable=True),
+        sa.Column("problem", sa.LargeBinary(), nullable=True),
+        sa.Column("verdict", sa.String(length=16), nullable=True),
+        sa.Column("result", sa.LargeBinary(), nullable=True),
+        sa.ForeignKeyConstraint(["owner"], ["principals.name"], name=op.f("fk_audits_owner")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_audits")),
+        sa.UniqueConstraint("slot", name=op.f("uq_audits_slot")),
+    )
+    op.create_index("ix_audits_created_at_id", "audits", ["created_at", "id"])
+    op.create_table(
+        "audit_reports",
+        sa.Column("audit", sa.String(length=32), nullable=False),
+        sa.Column("form", sa.String(length=32), nullable=False),
+        sa.Column("data", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["audit"], ["audits.id"], name=op.f("fk_audit_reports_audit")),
+        sa.PrimaryKeyConstraint("audit", "form", name=op.f("pk_audit_reports")),
+    )
+    op.create_table(
         "events",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
         sa.Column("line", sa.LargeBinary(), nullable=False),

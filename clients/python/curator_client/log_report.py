@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from curator_client.errors import NotVerified
 from curator_client.extras import server
 from curator_client.log import LogFolder
-from curator_client.proofs.follower import Follower, LinesRefused, LogForked, LogShrank
+from curator_client.proofs.follower import Follower
 from curator_client.proofs.notes import Checkpoint, NoteRefused, note_at
 
 
@@ -48,7 +45,8 @@ def report_of(
         document = reader.document(server("report.checks").Verified(None, None, None, str(error)))
         return document
     before = None if earlier is None else _earlier(kept, earlier)
-    problem, fork = _follow(Follower(verifier, before), note, kept, reader)
+    followed = server("report.checking").followed
+    problem, fork = followed(Follower(verifier, before), note, kept.lines, reader)
     refused = _refused(kept, folder / "refused")
     verified = server("report.checks").Verified(
         verifier.name, verifier.text(), checkpoint, problem, before, fork, refused
@@ -60,37 +58,6 @@ def report_of(
     with server("verifying.folder").opened(folder, checkpoint.size) as files:
         document = reader.document(verified, reader.replay(files))
     return document
-
-
-def _follow(state: Follower, note: bytes, kept: LogFolder, reader: Any) -> tuple[str | None, str | None]:
-    """Read the lines of a checkpoint; why they are not those that were signed, and why they do not begin with what was
-    seen before, where that is so.
-    """
-    alone, fork = Follower(state.verifier), None
-    checkpoint = alone.look(note)
-
-    def surveyed() -> Iterator[bytes]:
-        for line in islice(kept.lines(), checkpoint.size):
-            reader.survey(line)
-            yield line
-
-    try:
-        state.look(note)
-    except (LogShrank, LogForked) as error:
-        state, fork = alone, str(error)
-    lines, problem = surveyed(), None
-    try:
-        try:
-            state.follow(checkpoint, lines)
-        except LogForked as error:
-            fork = str(error)
-            deque(lines, maxlen=0)  # the rest is reported on all the same
-            alone.follow(checkpoint, islice(kept.lines(), checkpoint.size))
-    except LinesRefused as error:
-        problem = str(error)
-    for line in islice(kept.lines(), checkpoint.size):
-        reader.take(line)
-    return problem, fork
 
 
 def _earlier(kept: LogFolder, path: Path) -> Checkpoint:
