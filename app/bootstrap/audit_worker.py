@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, NoReturn
 
+import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: F401 - loaded once, for all that are forked
 import orjson
 
 from app.audit.failures import Undecided
 from app.bootstrap.nursery import LENGTH, Nursery, Workplace, fork_for_each, receive, send, stand_back, take
 from app.bootstrap.process import limit_memory
 from app.report.checking import Stage, Task, checked, finding_of
-from app.report.page import page
+from app.report.page import BY_SERVICE, page
 from app.services.audit_ports import CheckerDied, Copy, Outcome, Transcribed
 from app.verifying.folder import LogLines
 from curator_client.proofs.findings import Unfollowed
@@ -128,7 +129,7 @@ def _work(connection: socket.socket, log: int) -> None:
         with os.fdopen(log, "rb") as lines:
             kept = _Asked(lines, Verifier.parse(key).checkpoint(note).size, connection)
             result, document = checked(task, kept, _ANY, progress)
-        reports = {"application/json": orjson.dumps(document), "text/html": page(document).encode()}
+        reports = {"application/json": orjson.dumps(document), "text/html": page(document, BY_SERVICE).encode()}
         tell("outcome", Outcome(result, reports))
     except (ConnectionError, EOFError):
         return  # the server has ended, and nobody is there to be told

@@ -148,7 +148,7 @@ class Metrics:
         self._audits = Counter(
             "curator_audits_total", "Audits by what became of them", ["outcome"], registry=self.registry
         )
-        for outcome in ("holds", "does not hold", "stopped", "failed"):
+        for outcome in ("holds", "does_not_hold", "stopped", "failed"):
             self._audits.labels(outcome)
         self._stopping = threading.Event()
         self._answers = Counter("curator_answers_total", "Answers by source", ["source"], registry=self.registry)
@@ -212,7 +212,7 @@ class Metrics:
 
     def audited(self, outcome: str) -> None:
         """Count an audit by what became of it."""
-        self._audits.labels(outcome).inc()
+        self._audits.labels(outcome.replace(" ", "_")).inc()
 
     def refused(self, reason: str) -> None:
         """Count a request or connection that was refused, by the reason."""

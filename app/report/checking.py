@@ -130,7 +130,7 @@ def checked(task: Task, kept: Kept, memory_limit: int, progress: Progress) -> tu
     verified = Verified(
         verifier.name, verifier.text(), checkpoint, problem, task.earlier, fork, told_by="of this service"
     )
-    document = reader.document(verified, replays)
+    document = reader.document(verified, replays, "No transcripts were replayed: the log itself must hold first.")
     return _found(task, checkpoint, verified, reader, document), document
 
 

@@ -17,6 +17,8 @@ TRUST = (
     "That everybody is shown the same log, and that the key is the operator's, is for you to see to: compare origin, "
     "key, size and tree hash of the checkpoint with others who keep it, by another way than this service.",
 )
+#: What is said where no transcripts were looked at.
+UNASKED = "No transcripts were replayed."
 #: What a check does not see that has the log and its transcripts alone.
 FILE = "Whether a private file is the one that was registered, and true, is not looked at: nothing private is."
 #: What stays open without a checkpoint that was kept.
@@ -79,10 +81,14 @@ def check_of(name: str, problem: str | None, says: str) -> dict[str, Any]:
     return {"check": name, "holds": problem is None, "says": says if problem is None else f"Not so: {problem}."}
 
 
-def replay_check(replays: Mapping[str | None, str | None] | None, others: int = 0) -> dict[str, Any]:
-    """The outcome for the transcripts, as a check; of so many others nobody looked at theirs."""
+def replay_check(
+    replays: Mapping[str | None, str | None] | None, others: int = 0, unasked: str = UNASKED
+) -> dict[str, Any]:
+    """The outcome for the transcripts, as a check; of so many others nobody looked at theirs. ``unasked`` is said where
+    none was looked at.
+    """
     if replays is None:
-        return {"check": "replay", "holds": None, "says": "No transcripts were replayed."}
+        return {"check": "replay", "holds": None, "says": unasked}
     wrong = [(session, problem) for session, problem in replays.items() if problem is not None]
     problem, sessions = None, len(replays.keys() - {None})
     if wrong:

@@ -32,12 +32,18 @@ _KINDS = {
     "purchase": "purchase at the opening",
     "forfeit": "forfeit",
 }
+#: How a page was made.
+BY_COMMAND = "Made by `curator audit report` from a folder, without any service."
+BY_SERVICE = (
+    "Made by the service, which checked itself: do not take its word for it, and repeat the check on your own machine "
+    "with `curator audit fetch` and `curator audit report`."
+)
 #: Sessions beyond so many are folded.
 _FEW = 25
 
 
-def page(document: Mapping[str, Any]) -> str:
-    """The page of a report."""
-    told = {"checks": _CHECKS, "marks": _MARKS, "kinds": _KINDS, "few": _FEW}
+def page(document: Mapping[str, Any], made: str = BY_COMMAND) -> str:
+    """The page of a report, which says how it was made."""
+    told = {"made": made, "checks": _CHECKS, "marks": _MARKS, "kinds": _KINDS, "few": _FEW}
     views = {each.__name__: each for each in (budget_plot, error_plot, name_of, way_of)}
     return rendered("report.html.jinja", {"report": document, **told, **views})

@@ -26,7 +26,7 @@ from app.audit.transcripts import Kept, Transcripts
 from app.privacy.exactness import EXACT
 from app.privacy.ledger import Account, Amounts
 from app.report.books import Book
-from app.report.checks import TRUST, Verified, check_of, replay_check
+from app.report.checks import TRUST, UNASKED, Verified, check_of, replay_check
 from app.report.sessions import MOST_DECLARED, Course, Detail, cut, short
 from app.report.words import text_of
 from curator_client.proofs.findings import Check, Unfollowed
@@ -161,16 +161,23 @@ class Reader:
                 found[broken.session] = f"{where}{broken.problem}"
         return found
 
-    def document(self, verified: Verified, replays: Mapping[str | None, str | None] | None = None) -> dict[str, Any]:
+    def document(
+        self, verified: Verified, replays: Mapping[str | None, str | None] | None = None, unasked: str = UNASKED
+    ) -> dict[str, Any]:
         """The report.
 
         Args:
             verified: what became of checkpoint and lines.
             replays: of each session the first thing that does not follow of its transcript, None where all does; under
                 None what does not follow of none of them. None where nobody looked.
+            unasked: what is said of replays where nobody looked.
         """
         others = 0 if replays is None else len(self.rules.threads.sessions) - len(replays.keys() - {None})
-        checks = [*verified.checks(self.rules.lines), *self._own_checks(), replay_check(replays, max(others, 0))]
+        checks = [
+            *verified.checks(self.rules.lines),
+            *self._own_checks(),
+            replay_check(replays, max(others, 0), unasked),
+        ]
         sessions: dict[str, list[Course]] = {name: [] for name in self._books}
         for course in self._courses.values():
             sessions.setdefault(course.dataset, []).append(course)
