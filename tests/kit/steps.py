@@ -24,7 +24,7 @@ from sqlalchemy.engine import make_url
 
 from app.bootstrap import maintenance, noise, release_worker, serving, wiring
 from app.privacy.noise import NoiseBlock
-from app.services import release_jobs, residents
+from app.services import audit_jobs, release_jobs, residents
 from app.storage import snapshots, vault
 from app.storage.store import SqlStore, SqlTransaction
 from app.storage.vault import Vault, VaultEntry
@@ -271,7 +271,7 @@ def install(order: dict[str, Any]) -> None:
     of :data:`BUGS`), ``clock`` (a file that holds the seconds by which the clock is off), ``armed`` (a file: before it
     is there, no trap counts), ``resumed`` (a file: every session with anything new is written down at once, however
     small, and the file gets a line for each that comes back from what was written down), ``silence`` (seconds after
-    which whoever works on a release is taken for dead).
+    which whoever works on a release or an audit is taken for dead).
     """
     bug = order.get("bug")
     assert bug is None or bug in BUGS
@@ -279,6 +279,7 @@ def install(order: dict[str, Any]) -> None:
     if "silence" in order:
         release_jobs.SILENT_SECONDS = order["silence"]
         release_jobs.BEAT_SECONDS = order["silence"] / 8
+        audit_jobs.SILENT_SECONDS, audit_jobs.TEND_SECONDS = order["silence"], order["silence"] / 8
     if "clock" in order:
         _shift_clock(Path(order["clock"]))
 
