@@ -119,7 +119,8 @@ class Settings(BaseSettings):
     export_limit: ByteCount = Field(
         4 * 1024**3,
         ge=1024**2,
-        description="Disk space for hypotheses and transcripts while they are read; who finds none gets 503.",
+        description="Disk space for hypotheses and transcripts while they are read, and for the log while it is "
+        "audited; who finds none gets 503.",
     )
     release_seconds: float = Field(
         900.0,

@@ -22,11 +22,10 @@ import orjson
 from app.audit.failures import Undecided
 from app.bootstrap.nursery import LENGTH, Nursery, Workplace, fork_for_each, receive, send, stand_back, take
 from app.bootstrap.process import limit_memory
-from app.report.checking import Stage, Task, checked, finding_of
+from app.report.checking import Stage, Task, checked
 from app.report.page import BY_SERVICE, page
 from app.services.audit_ports import CheckerDied, Copy, Outcome, Transcribed
 from app.verifying.folder import LogLines
-from curator_client.proofs.findings import Unfollowed
 from curator_client.proofs.notes import Checkpoint, Verifier
 
 #: Seconds between two words about progress.
@@ -114,13 +113,13 @@ def _work(connection: socket.socket, log: int) -> None:
     def tell(kind: str, told: object) -> None:
         send(connection, pickle.dumps((kind, told)))
 
-    def progress(stage: Stage, done: int, of: int, broken: Unfollowed | None) -> None:
+    def progress(stage: Stage, done: int, of: int, finding: dict[str, Any] | None) -> None:
         nonlocal told_at
         if done == of or time.monotonic() - told_at > _TOLD_SECONDS:
             told_at = time.monotonic()
             names = ("sessions", "of_sessions") if stage == "replay" else ("lines", "of_lines")
             numbers = dict(zip(names, (done, of), strict=True))
-            tell("progress", {"stage": stage, **numbers, "finding": finding_of(broken)})
+            tell("progress", {"stage": stage, **numbers, "finding": finding})
 
     limit_memory(int(receive(connection)))
     try:

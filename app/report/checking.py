@@ -22,8 +22,9 @@ from curator_client.proofs.notes import Checkpoint, Verifier
 
 #: What is being looked at, in this order.
 Stage = Literal["lines", "books", "replay"]
-#: Hears of how much was looked at, and of how much there is: lines of the log, then sessions.
-Progress = Callable[[Stage, int, int, Unfollowed | None], None]
+#: Hears of how much was looked at, and of how much there is, lines of the log and then sessions; and of what does not
+#: follow, as far as it is known.
+Progress = Callable[[Stage, int, int, dict[str, Any] | None], None]
 #: Sessions of which a result tells, the newest ones.
 MOST_SESSIONS = 100
 #: What is counted of sessions, and told of a data set when all of its sessions were looked at.
@@ -51,7 +52,11 @@ class Task:
 
 
 def followed(
-    state: Follower, note: bytes, lines: Callable[[], Iterable[bytes]], reader: Reader
+    state: Follower,
+    note: bytes,
+    lines: Callable[[], Iterable[bytes]],
+    reader: Reader,
+    heard: Callable[[str], None] = lambda _: None,
 ) -> tuple[str | None, str | None]:
     """Read the lines of a checkpoint; why they are not those that were signed, and why they do not begin with what was
     seen before, where that is so.
@@ -61,6 +66,7 @@ def followed(
         note: the checkpoint.
         lines: all lines that there are, each time anew.
         reader: takes them in, twice.
+        heard: hears of either as soon as it is found.
 
     Raises:
         NoteRefused: when the key has not signed the note.
@@ -77,16 +83,19 @@ def followed(
         state.look(note)
     except (LogShrank, LogForked) as error:
         state, fork = alone, str(error)
+        heard(fork)
     looked, problem = surveyed(), None
     try:
         try:
             state.follow(checkpoint, looked)
         except LogForked as error:
             fork = str(error)
+            heard(fork)
             deque(looked, maxlen=0)  # the rest is reported on all the same
             alone.follow(checkpoint, islice(lines(), checkpoint.size))
     except LinesRefused as error:
         problem = str(error)
+        heard(problem)
     for line in islice(lines(), checkpoint.size):
         reader.take(line)
     return problem, fork
@@ -108,7 +117,11 @@ def checked(task: Task, kept: Kept, memory_limit: int, progress: Progress) -> tu
     """
     verifier = Verifier.parse(task.key)
     checkpoint, reader = verifier.checkpoint(task.note), Reader(memory_limit, only=task.session, bounded=False)
-    passes = 0
+    passes, problems = 0, list[str]()
+
+    def found() -> dict[str, Any] | None:
+        # What breaks a rule is told once these are known to be the lines that were signed, or not to be.
+        return None if passes < 2 else finding_of(reader.broken, problems[0] if problems else None)
 
     def lines() -> Iterator[bytes]:
         nonlocal passes
@@ -116,17 +129,18 @@ def checked(task: Task, kept: Kept, memory_limit: int, progress: Progress) -> tu
         stage: Stage = "lines" if passes == 1 else "books"
         try:
             for number, line in enumerate(kept.lines(), start=1):
-                # What breaks a rule is told once these are known to be the lines that were signed.
-                progress(stage, number, checkpoint.size, reader.broken if passes > 1 else None)
+                progress(stage, number, checkpoint.size, found())
                 yield line
         except Unfollowed as broken:  # a line that is too long to be read
             reader.rules.sink(broken, None)
 
-    problem, fork = followed(Follower(verifier, task.earlier), task.note, lines, reader)
+    problem, fork = followed(Follower(verifier, task.earlier), task.note, lines, reader, problems.append)
     reader.end()
+    if task.session is not None and task.session not in reader.rules.threads.sessions:
+        reader.rules.sink(Unfollowed("the log does not have the session", check="chains", session=task.session), None)
     replays = None
     if problem is None and fork is None and reader.broken is None:
-        replays = reader.replay(kept, lambda done, of: progress("replay", done, of, reader.broken))
+        replays = reader.replay(kept, lambda done, of: progress("replay", done, of, found()))
     verified = Verified(
         verifier.name, verifier.text(), checkpoint, problem, task.earlier, fork, told_by="of this service"
     )
@@ -150,11 +164,11 @@ def _found(
     books = FolderVerdict.of(checkpoint, reader.rules.books, told)
     datasets = books.datasets
     if task.session is not None:
-        own = {each["dataset"] for each in told.values()}
+        own = reader.rules.books.sessions.get(task.session)
         datasets = [
             {name: value for name, value in each.items() if name not in _COUNTED}
             for each in datasets
-            if each["dataset"] in own
+            if own is not None and each["dataset"] == own.dataset
         ]
     not_checked = [*TRUST, FILE, *([NOT_GROWN] if task.earlier is None else [])]
     held = all(check["holds"] is not False for check in document["checks"])

@@ -255,6 +255,7 @@ _REFUSALS: Mapping[str, type[Refused]] = {
     "sql-refused": SqlRefused,
     "too-many-requests": TooManyRequests,
     "release-failed": Unavailable,
+    "audit-failed": Unavailable,
     "unavailable": Unavailable,
     "release-too-long": Unavailable,
 }
