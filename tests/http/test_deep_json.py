@@ -98,6 +98,7 @@ ROUTES: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     "a plan": ("POST", "/v1/plans", lambda deep: {"dataset": "people", "mechanism": deep}),
     "a workload": ("POST", "/v1/plans", lambda deep: {"dataset": "people", "workload": deep, "epsilon": 0.1}),
     "a session": ("POST", "/v1/sessions", lambda deep: {"dataset": "people", "mechanism": {"construction": deep}}),
+    "an audit": ("POST", "/v1/audits", lambda deep: {"all": True, "checkpoint": deep}),
     "a release": ("POST", "/v1/releases", lambda deep: {"dataset": "people", "workload": {"queries": deep}}),
     "a revelation": ("POST", "/v1/datasets/people/commitment", lambda deep: {"a": deep}),
     "a query": ("POST", "/v1/sessions/{id}/queries", lambda deep: {"type": "predicate", "where": deep}),

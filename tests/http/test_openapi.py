@@ -79,12 +79,14 @@ KINDS: list[tuple[JSON, str, bytes, JSON]] = [
 #: It cannot be relied upon to come before the noise: tests/releases/test_releases_over_http.py holds that up.
 RACING = {"DELETE /v1/releases/{id}"}
 #: A body of theirs that succeeds takes more than their schema can tell: a spec within a string, and a file to match; or
-#: a workload of the data set's kind, with a method that serves it; or a signature; or a statement of SQL.
+#: a workload of the data set's kind, with a method that serves it; or a signature; or a statement of SQL; or that no
+#: other audit is under way.
 BEYOND_SCHEMA = {
     "POST /v1/datasets",
     "POST /v1/datasets/check",
     "POST /v1/releases",
     "POST /v1/log/cosignatures",
+    "POST /v1/audits",
     "POST /v1/sessions/{id}/sql",
     "POST /v1/datasets/{name}/sql",
 }
@@ -121,6 +123,8 @@ def existing(service: Service, client: httpx.Client, label: str) -> dict[str, st
         found["id"] = open_session(client, people(service))["id"]
     if "/releases/{id}" in label:
         found["id"] = released(client, people(service), done=not label.startswith("DELETE"))
+    if "/audits/{id}" in label:
+        found["id"] = audited(service.admin)
     if "/datasets/{name}" in label:
         found["name"] = people(service)
     if "/measurements/{id}" in label:
@@ -152,6 +156,15 @@ def released(client: httpx.Client, dataset: str, *, done: bool) -> str:
     id = str(reply.json()["id"])
     if done:  # the stream ends with the work
         assert client.get(f"/v1/releases/{id}/events").text.count("event: end") == 1
+    return id
+
+
+def audited(admin: httpx.Client) -> str:
+    """An audit that is done. There is one at a time: another one is waited for."""
+    while (reply := admin.post("/v1/audits", json={"all": True})).status_code == 409:
+        admin.get(f"/v1/audits/{reply.json()['audit']}/events")
+    id = str(reply.json()["id"])
+    assert admin.get(f"/v1/audits/{id}/events").text.count("event: end") == 1
     return id
 
 
