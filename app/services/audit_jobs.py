@@ -38,6 +38,8 @@ logger = structlog.get_logger(__name__)
 #: How often a worker says that it is alive, how long it may be silent, how often it looks for work, and for audits that
 #: are left behind or have been kept long enough, in seconds.
 BEAT_SECONDS, SILENT_SECONDS, LOOK_SECONDS, TEND_SECONDS = 1.0, 60.0, 1.0, 30.0
+#: Bytes of a transcript that are copied between two pauses.
+PAGE_BYTES = 1 << 18
 #: How long a stop waits for the thread that works.
 STOP_SECONDS = 10.0
 _FAILED = "the server could not carry the audit through; its log says why. Start another one"
@@ -189,22 +191,23 @@ class AuditJobs:
         """A file with all lines of the log of a checkpoint."""
         size, number = key.checkpoint(note).size, 0
         while number < size:
-            course.check()
             begun = time.monotonic()
             page = self._log.entries(number, size - 1)
             export.write(page)
             number += page.count(b"\n")
             course.tell({"stage": "copying", "lines": number, "of_lines": size})
-            # Half of the time is for requests.
-            self._stopping.wait(time.monotonic() - begun)
+            course.pause(begun)
         return export.file()
 
 
 def _written(export: Export, lines: Iterator[bytes], course: _Beating) -> BinaryIO:
     """A file with the lines of a transcript."""
+    begun, paused = time.monotonic(), 0
     for line in lines:
-        course.check()
         export.write(line)
+        if export.size - paused >= PAGE_BYTES:
+            course.pause(begun)
+            begun, paused = time.monotonic(), export.size
     return export.file()
 
 
@@ -245,6 +248,15 @@ class _Beating:
         """
         if self.over:
             raise _Ended
+
+    def pause(self, begun: float) -> None:
+        """Leave the interpreter to requests for as long as something took that has begun then.
+
+        Raises:
+            _Ended: when it is not to go on.
+        """
+        self._over.wait(time.monotonic() - begun)
+        self.check()
 
     def tell(self, progress: dict[str, Any]) -> None:
         """How far it is; what is left out is as it was."""

@@ -44,11 +44,12 @@ class SqlAudits:
 
     def asked_by(self, owner: str, key: str) -> AuditRow | None:
         """The one that a principal has asked for with an idempotency key."""
-        return self._one(c.owner == owner, c.key == key)
+        return self._one(c.owner == owner, c.key == key)  # the newest one: those before it are gone
 
     def _one(self, *which: ColumnElement[bool]) -> AuditRow | None:
         with self._store.read() as tx:
-            row = tx.connection.execute(select(*_COLUMNS).where(*which).limit(1)).one_or_none()
+            found = select(*_COLUMNS).where(*which).order_by(c.created_at.desc(), c.id).limit(1)
+            row = tx.connection.execute(found).one_or_none()
         return None if row is None else AuditRow(*row)
 
     def page(self, after: AuditRow | None, since: str, most: int) -> tuple[list[AuditRow], bool]:

@@ -110,11 +110,19 @@ def test_what_has_ended_is_forgotten(stores: Callable[[], SqlAudits]) -> None:
     kept = store.asked_by("ada", "k1")
     assert kept is not None
     assert (kept.id, store.asked_by("ada", "k9"), store.asked_by("bob", "k1")) == ("a1", None, None)
+    # The same key again, once the first one is gone from sight: the newest counts.
+    store.halt("a3", "bob", "2026-01-04T00:00:00Z")
+    store.abandon(float("inf"), "2026-01-04T00:00:00Z")
+    store.add(row("b1", "2026-01-05T00:00:00Z", "k1"))
+    kept = store.asked_by("ada", "k1")
+    assert kept is not None
+    assert kept.id == "b1"
     rows, others = store.page(None, "2026-01-01T00:00:00Z", 2)
     assert ([each.id for each in rows], others, {each.result for each in rows}) == (["a1", "a2"], True, {None})
     rows, others = store.page(rows[-1], "2026-01-01T00:00:00Z", 2)
-    assert ([each.id for each in rows], others) == (["a3"], False)
+    assert ([each.id for each in rows], others) == (["a3", "b1"], False)
     assert store.forget(None, "2026-01-02T00:00:00Z") == 2
     assert store.forget("a2", "") == 1
-    assert [store.audit(f"a{number}") is None for number in range(4)] == [True, True, True, False]
+    assert store.forget("b1", "") == 0
+    assert [store.audit(id) is None for id in ("a0", "a1", "a2", "a3", "b1")] == [True, True, True, False, False]
     assert store.report("a2", "text/html") is None

@@ -4,6 +4,7 @@ stop and read.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import time
@@ -17,6 +18,7 @@ import pytest
 from app.bootstrap.nursery import NICENESS
 from app.services import audits as use_cases
 from curator_client.proofs.merkle import leaf_hash
+from curator_client.proofs.notes import Signer
 from tests.audit.auditing import (
     audited,
     caught_up,
@@ -31,7 +33,7 @@ from tests.audit.auditing import (
     workers,
 )
 from tests.kit.patience import patience
-from tests.kit.service import JSON, Service, ask, npy, open_session, people, refused, register, unique, where
+from tests.kit.service import JSON, Service, ask, npy, open_session, people, refused, register, serving, unique, where
 
 pytestmark = [pytest.mark.api, pytest.mark.slow]
 
@@ -332,3 +334,22 @@ class TestEnds:
             return sum(float(x.rpartition(" ")[2]) for x in now if x.startswith("curator_audits_total{")) == before + 1
 
         until(counted)
+
+
+def test_a_checkpoint_of_an_earlier_key(tmp_path: Path) -> None:
+    """The log's key was replaced, and the old one vouched for the new one. Catches a checkpoint that nobody knows any
+    more, and a growth that is refused for the key's sake.
+    """
+    old, new = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
+    with serving(tmp_path, log_key=old) as service:
+        people(service)
+        caught_up(service, [])
+        kept = service.admin.get("/v1/log/checkpoint").text
+    with serving(tmp_path, log_key=new, log_old_key=old) as service:
+        caught_up(service, [])
+        last = audited(service.admin, all=True, checkpoint=kept)
+        assert last["verdict"] == "holds", last
+        assert [each["holds"] for each in last["result"]["checks"] if each["check"] == "earlier"] == [True]
+        assert last["result"]["log"]["checkpoint"] != kept
+        strangers = Signer(bytes([3]) * 32, last["result"]["log"]["origin"]).note(1, bytes(32)).decode()
+        refused(service.admin.post("/v1/audits", json={"all": True, "checkpoint": strangers}), "invalid-request")
