@@ -17,6 +17,7 @@ import pytest
 
 from app.bootstrap.nursery import NICENESS
 from app.services import audits as use_cases
+from app.services import exports
 from curator_client.proofs.merkle import leaf_hash
 from curator_client.proofs.notes import Signer
 from tests.audit.auditing import (
@@ -302,6 +303,18 @@ class TestEnds:
         assert "says nothing of the log" in last["says"]
         refused(auditor.get(last["links"]["report"]), "conflict")
         logged.clear()  # the operator is told, too
+
+    def test_disk_is_refused_and_is_no_verdict(
+        self, noisy: Service, auditor: httpx.Client, told: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Catches copies of the log that take more of the disk than exports may, or that keep it when they are gone."""
+        space = noisy.built.context.export_space
+        with monkeypatch.context() as patch:
+            patch.setattr(exports, "KEPT", 1000)
+            patch.setattr(space, "_disk", 2000)
+            last = audited(auditor)
+        assert (last["status"], last["verdict"], last["problem"]["status"]) == ("failed", None, 503)
+        assert (space._on_disk.total(), space._open.total()) == (0, 0)
 
     def test_a_process_that_is_killed_is_no_verdict(
         self, noisy: Service, auditor: httpx.Client, told: list[str], logged: list[Any]
