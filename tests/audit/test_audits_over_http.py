@@ -18,6 +18,7 @@ import pytest
 from app.bootstrap.nursery import NICENESS
 from app.services import audits as use_cases
 from app.services import exports
+from curator_client import Conflict, Curator, NotFound
 from curator_client.proofs.merkle import leaf_hash
 from curator_client.proofs.notes import Signer
 from tests.audit.auditing import (
@@ -188,6 +189,35 @@ class TestOneAtATime:
         assert (again.status_code, again.content) == (202, first.content)
         assert refused(auditor.post("/v1/audits", json={"all": True}, headers=headers), "idempotency-conflict")
         assert auditor.delete(first.json()["links"]["self"]).status_code == 204
+
+
+class TestByTheClient:
+    def test_an_audit_from_its_start_to_its_report(
+        self, noisy: Service, auditor: httpx.Client, told: list[str], tmp_path: Path
+    ) -> None:
+        """Catches a client that ends before the audit does, or that loses what it found."""
+        with Curator(noisy.url, key_of(auditor)) as curator:
+            audit = curator.audit(told[0], checkpoint=curator.log_checkpoint())
+            heard: list[str] = []
+            state = audit.wait(lambda state: heard.append(state.status))
+            assert (state.verdict, state.session, heard[-1]) == ("holds", told[0], "done")
+            assert state.result is not None
+            assert state.result["earlier_size"] == state.result["log"]["size"]
+            assert json.loads(audit.save(tmp_path / "report.json").read_bytes())["holds"]
+            assert audit.save(tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+            assert audit.id in [each.id for each in curator.audits()]
+            assert curator.existing_audit(audit.id).state == state
+            with held(noisy) as gate:
+                going = curator.audit()
+                with pytest.raises(Conflict) as caught:
+                    curator.audit(told[1])
+                assert caught.value.extra["audit"] == going.id
+                going.stop()
+                gate.opened.set()
+                assert (going.wait().status, going.state.verdict) == ("stopped", None)
+            audit.stop()
+            with pytest.raises(NotFound):
+                audit.refresh()
 
 
 class TestWhoMayAsk:

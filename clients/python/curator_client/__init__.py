@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from curator_client.answers import Answer, Axis, Cell, Row, Table
+    from curator_client.audits import Audit, AuditState
     from curator_client.conditions import Condition, col
     from curator_client.curator import Curator, Session
     from curator_client.errors import (
@@ -90,6 +91,8 @@ __all__ = [
     "MW",
     "SMW",
     "Answer",
+    "Audit",
+    "AuditState",
     "Axis",
     "BadKey",
     "BatchFailed",
@@ -168,6 +171,8 @@ __all__ = [
 # line begins with it.
 _MODULES = {
     "Answer": "answers",
+    "Audit": "audits",
+    "AuditState": "audits",
     "Axis": "answers",
     "BadKey": "errors",
     "BatchFailed": "errors",

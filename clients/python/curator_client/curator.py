@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode
 
 from curator_client import questions
 from curator_client.answers import Answer, Table, parse_answer
+from curator_client.audits import Audit, AuditState
 from curator_client.calls import MOST_DATA, MOST_TRANSCRIPT, SMALL, Call, Reply
 from curator_client.conditions import Condition
 from curator_client.errors import BatchFailed, NotVerified, ProtocolError, Refused, SqlRefused, refusal
@@ -496,6 +497,36 @@ class Curator:
     def releases(self) -> list[ReleaseState]:
         """The releases the caller may see, in the order they were asked for."""
         return [ReleaseState.parse(item) for item in self._items("/v1/releases")]
+
+    # Audits of the service by itself
+
+    def audit(self, session: str | None = None, *, checkpoint: bytes | None = None, key: str | None = None) -> Audit:
+        """Have the service check its log and its transcripts, for auditors and admins; one audit at a time.
+
+        It is the service's word about itself: :class:`LogFolder` checks the same on your own machine.
+
+        Args:
+            session: the one whose transcript alone is replayed; all of them where it is left out.
+            checkpoint: a signed one that you kept, which the log is to begin with.
+            key: Idempotency-Key, as for :meth:`session`.
+
+        Raises:
+            Conflict: when another one is under way; ``extra["audit"]`` is its id.
+        """
+        body: dict[str, Any] = {"all": True} if session is None else {"session": session}
+        if checkpoint is not None:
+            body["checkpoint"] = checkpoint.decode()
+        call = _json_call("POST", "/v1/audits", body, key=key or _new_key())
+        return Audit(self._transport, AuditState.parse(self._transport.json(call)))
+
+    def existing_audit(self, id: str) -> Audit:
+        """An audit that was asked for in the last day, by whomever."""
+        call = Call("GET", f"/v1/audits/{_segment(id)}")
+        return Audit(self._transport, AuditState.parse(self._transport.json(call)))
+
+    def audits(self) -> list[AuditState]:
+        """The audits of the last day, in the order they were asked for, without their results."""
+        return [AuditState.parse(item) for item in self._items("/v1/audits")]
 
     # The service itself
 
