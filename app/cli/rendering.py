@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         Dataset,
         Grant,
         Holder,
+        Key,
         Ledger,
-        Member,
         Plan,
         Principal,
         Refused,
@@ -392,7 +392,7 @@ def show_sessions(found: list[SessionState], *, as_json: bool) -> None:
     _show_list(names, rows, "no sessions")
 
 
-def show_principals(found: list[Member], *, as_json: bool) -> None:
+def show_principals(found: list[Principal], *, as_json: bool) -> None:
     """Print who may call, one row each."""
     if as_json:
         print_json([member.raw for member in found])
@@ -410,7 +410,7 @@ def show_ledger(found: Ledger, *, as_json: bool) -> None:
 
     raw = found.raw
     rows = []
-    for entry in found.entries:
+    for entry in raw["entries"]:
         place = f"entry {entry['sequence']:,}" if entry["sequence"] else ""
         exact = [_exactly(entry["amount"])] + ([f"pure {entry['pure']}"] if Decimal(entry["pure"] or 0) else [])
         rows.append(
@@ -427,7 +427,7 @@ def show_ledger(found: Ledger, *, as_json: bool) -> None:
     totals = []
     for name, of in (("renyi", sums.renyi), ("pure", sums.pure)):
         counts = " (counts)" if name == sums.regime else ""
-        amounts = map(cell, (of.spent_epsilon, of.reserved_epsilon, of.remaining_epsilon))
+        amounts = map(cell, (of.spent, of.reserved, of.left))
         totals.append((f"{name}{counts}", *amounts))
     say(f"\nepsilon {cell(sums.epsilon)}, of which are")
     _show_table(columns("counted by", *numbers, numbers=numbers), totals)
@@ -492,13 +492,13 @@ def show_books(verdict: FolderVerdict, *, as_json: bool) -> None:
             say(f"{missing:,} {what} of transcripts are not in the log yet: fetch it again", err)
 
 
-def show_key(holder: Principal, *, as_json: bool) -> None:
+def show_key(key: Key, *, as_json: bool) -> None:
     """Print a principal's key, alone on standard output."""
     if as_json:
-        print_json({"name": holder.name, "role": holder.role, "api_key": holder.api_key})
+        print_json({"name": key.name, "role": key.role, "api_key": key})
         return
-    say(f"{holder.role} {holder.name} may now call with this key, shown only now:", err)
-    out.print(holder.api_key, soft_wrap=True)
+    say(f"{key.role} {key.name} may now call with this key, shown only now:", err)
+    out.print(key, soft_wrap=True)
 
 
 def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
@@ -510,13 +510,13 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
     rows = []
     for item in found:
         budget, grant = item.budget, item.grant
-        own = "" if grant is None else f"\nyour grant: {cell(grant.available_epsilon)} of {cell(grant.epsilon)}"
+        own = "" if grant is None else f"\nyour grant: {cell(grant.available)} of {cell(grant.epsilon)}"
         rows.append(
             (
                 item.name,
                 f"{item.kind}\n{item.raw.get('status', '')}",
                 f"{cell(budget.epsilon)}\n{cell(budget.delta)}",
-                *map(cell, (budget.spent_epsilon, budget.reserved_epsilon, budget.remaining_epsilon)),
+                *map(cell, (budget.spent, budget.reserved, budget.left)),
                 budget.regime + own,
             )
         )
@@ -534,7 +534,7 @@ def show_grants(found: list[Grant], *, as_json: bool) -> None:
         (
             f"{item.dataset}\n{item.principal}",
             "–" if item.epsilon is None else cell(item.epsilon),
-            *map(cell, (item.spent_epsilon, item.reserved_epsilon, item.remaining_epsilon, item.available_epsilon)),
+            *map(cell, (item.spent, item.reserved, item.left, item.available)),
         )
         for item in found
     ]

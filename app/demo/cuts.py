@@ -116,7 +116,7 @@ def ask_cuts(
     asked = _ask_in_turn(console, session, graph, kinds, each, told)
     seconds = time.monotonic() - start
     session.close()
-    spent = admin.dataset(graph.name).budget.spent_epsilon
+    spent = admin.dataset(graph.name).budget.spent
     transcript = session.transcript(folder / f"{graph.name}.ndjson")
     return CutOutcome(graph.name, session.plan, asked, seconds, float(spent), transcript)
 

@@ -164,7 +164,7 @@ def run(console: Console, *, data: Path | None = None, queries: int = 2000, seed
                 with console.status("Starting a server"):
                     server = running.enter_context(running_server(folder))
                 admin = running.enter_context(Curator(server.url, server.admin_key))
-                analyst_key = admin.add_principal("demo-analyst", "analyst").api_key
+                analyst_key = admin.add_principal("demo-analyst", "analyst")
                 analyst = running.enter_context(Curator(server.url, analyst_key))
                 for case in cases:
                     outcomes.append(_ask_all(console, admin, analyst, case, queries, folder))
@@ -209,8 +209,8 @@ def _ask_all(console: Console, admin: Curator, analyst: Curator, case: Case, que
         answers=answers,
         truths=truths,
         seconds=seconds,
-        spent=budget.spent_epsilon,
-        remaining=budget.remaining_epsilon,
+        spent=budget.spent,
+        remaining=budget.left,
         ledger_order=float(ledger.raw["order"]),
         ledger_spent=float(ledger.raw["spent"]),
         transcript=session.transcript(folder / f"{case.name}.ndjson"),

@@ -153,7 +153,7 @@ def keep_promise(
         plan=plan,
         errors=errors,
         updates=updates,
-        spent=float(admin.dataset(table.name).budget.spent_epsilon),
+        spent=float(admin.dataset(table.name).budget.spent),
         seconds=seconds,
         alone=least_largest(sigma, questions, plan.beta),
         sigma=sigma,

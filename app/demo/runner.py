@@ -61,9 +61,7 @@ def _acts(console: Console, server: Server, folder: Path, out: Path, questions: 
     with ExitStack() as running:
         admin = running.enter_context(Curator(server.url, server.admin_key))
         names = [f"analyst-{number + 1}" for number in range(ANALYSTS)]
-        analysts = [
-            running.enter_context(Curator(server.url, admin.add_principal(name, "analyst").api_key)) for name in names
-        ]
+        analysts = [running.enter_context(Curator(server.url, admin.add_principal(name, "analyst"))) for name in names]
         _register(admin, couples, folder)
 
         means = ask_means(analysts[0], couples, MEANS)

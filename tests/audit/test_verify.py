@@ -220,7 +220,7 @@ class TestTheLog:
         is found. Catches a client that takes any signed checkpoint.
         """
         with serving(tmp_path / "one", log_key=KEY) as honest, Curator(honest.url, honest.admin_key) as admin:
-            key = admin.add_principal("ann", "analyst").api_key
+            key = admin.add_principal("ann", "analyst")
             name = people(honest)
             with Curator(honest.url, key) as ann:
                 session = ann.session(name, mechanism={"construction": "mw"}, epsilon=0.2, max_queries=9, max_updates=5)

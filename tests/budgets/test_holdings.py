@@ -211,7 +211,7 @@ def test_the_client_has_them(service: Service) -> None:
         session = open_session(analyst, dataset, epsilon=0.2)["id"]
         (mine,) = curator.grants()
         assert [item.raw for item in admin.grants(dataset)] == [mine.raw]
-        assert (mine.epsilon, mine.reserved_epsilon, mine.spent_epsilon) == (Decimal("0.5"), Decimal("0.2"), 0)
+        assert (mine.epsilon, mine.reserved, mine.spent) == (Decimal("0.5"), Decimal("0.2"), 0)
         (holder,) = admin.holders(dataset)
         assert (holder.id, holder.owner, holder.epsilon, holder.reserved_epsilon) == (session, name, 0.2, 0.2)
 

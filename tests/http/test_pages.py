@@ -70,7 +70,7 @@ def test_a_ledger_stands_where_it_stands_on_every_page(service: Service) -> None
         refused(service.admin.get(f"{path}?{words}"), "invalid-request")
     with Curator(service.url, service.admin_key) as client:
         ledger = client.ledger(name)
-    assert list(ledger.entries) == whole["entries"]
+    assert [movement.raw for movement in ledger] == whole["entries"]
     assert Decimal(ledger.raw["sum"]) == reserved
 
 

@@ -39,7 +39,7 @@ def dataset_add(
     declared = parse_object(spec.read_text(encoding="utf-8"), str(spec))
     with client(f"Registering {data.name}") as curator:
         registered = curator.register(declared, data)
-    show_datasets([registered], as_json=as_json)
+    show_datasets([registered.dataset], as_json=as_json)
     if registered.report is not None and not as_json:
         show_report(registered.report)
     for warning in registered.warnings:

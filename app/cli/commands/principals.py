@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,7 +17,9 @@ def principal_add(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="The new name; names are never reused.", show_default=False)
     ],
-    role: Annotated[str, typer.Option(help="admin, analyst or auditor.")] = "analyst",
+    role: Annotated[
+        Literal["admin", "analyst", "auditor"], typer.Option(help="admin, analyst or auditor.", show_choices=False)
+    ] = "analyst",
     as_json: AsJson = False,
 ) -> None:
     """Add a principal and print its key, which is shown only now."""

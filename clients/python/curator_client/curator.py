@@ -36,10 +36,12 @@ from curator_client.models import (
     Grant,
     Holder,
     Hypothesis,
+    Key,
     Ledger,
-    Member,
     Plan,
     Principal,
+    Registered,
+    Role,
     SessionState,
     need,
 )
@@ -170,17 +172,17 @@ class Curator:
 
     # Principals
 
-    def add_principal(self, name: str, role: str) -> Principal:
+    def add_principal(self, name: str, role: Role) -> Key:
         """Add somebody who may call, as admin, analyst or auditor. The key is in this reply alone."""
-        return Principal.parse(self._transport.json(_json_call("POST", "/v1/principals", {"name": name, "role": role})))
+        return Key.parse(self._transport.json(_json_call("POST", "/v1/principals", {"name": name, "role": role})))
 
-    def principals(self) -> list[Member]:
+    def principals(self) -> list[Principal]:
         """Everybody who may call or ever might, without keys."""
-        return [Member.parse(item) for item in self._items("/v1/principals")]
+        return [Principal.parse(item) for item in self._items("/v1/principals")]
 
-    def rotate_key(self, name: str) -> Principal:
+    def rotate_key(self, name: str) -> Key:
         """Replace a principal's key, also a revoked one. The new key is in this reply alone."""
-        return Principal.parse(self._transport.json(Call("POST", f"/v1/principals/{_segment(name)}/key")))
+        return Key.parse(self._transport.json(Call("POST", f"/v1/principals/{_segment(name)}/key")))
 
     def revoke(self, name: str) -> None:
         """Revoke a principal's key. Nobody else ever gets the name."""
@@ -188,7 +190,7 @@ class Curator:
 
     # Data sets
 
-    def register(self, spec: JSON, data: Data, *, filename: str | None = None) -> Dataset:
+    def register(self, spec: JSON, data: Data, *, filename: str | None = None) -> Registered:
         """Register a data set: its declaration and its private data.
 
         Args:
@@ -202,7 +204,7 @@ class Curator:
         """
         with ExitStack() as files:
             content = _form(json.dumps(spec, allow_nan=False, default=_number), data, filename, files)
-            return Dataset.parse(self._transport.json(Call("POST", "/v1/datasets", content=content)))
+            return Registered.parse(self._transport.json(Call("POST", "/v1/datasets", content=content)))
 
     def check(
         self, data: Data, spec: JSON | str | None = None, *, filename: str | None = None, table: str | None = None
@@ -252,7 +254,7 @@ class Curator:
         return [Holder.parse(item) for item in self._items(f"/v1/datasets/{_segment(dataset)}/sessions")]
 
     def ledger(self, dataset: str) -> Ledger:
-        """A data set's ledger, with all its entries."""
+        """Every movement of a data set's budget, and what they come to."""
         entries: list[Any] = []
         for page in self._pages(f"/v1/datasets/{_segment(dataset)}/ledger"):
             entries += _list(page, "entries")

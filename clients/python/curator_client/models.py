@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from curator_client.errors import ProtocolError, Refused, refusal
 from curator_client.expectations import expectation_text
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 JSON = Mapping[str, Any]
+Role = Literal["admin", "analyst", "auditor"]
 
 
 def need(reply: object, name: str) -> Any:
@@ -50,26 +51,35 @@ def optional_int(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-@dataclass(frozen=True)
-class Principal:
-    """Somebody who may call the service, with the key, which the service shows only once."""
+class Key(str):
+    """A key of somebody who may call the service, which shows it only once. It is the text itself, and knows whose it
+    is; ``repr`` does not show it.
+
+    Attributes:
+        name: of the principal.
+        role: what they may do.
+    """
 
     name: str
-    role: str
-    api_key: str = field(repr=False)
+    role: Role
+
+    def __repr__(self) -> str:
+        return f"<Key of {self.name}>"
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From the reply to ``POST /v1/principals`` or ``POST /v1/principals/{name}/key``."""
-        return cls(str(need(reply, "name")), str(need(reply, "role")), str(need(reply, "api_key")))
+        key = cls(need(reply, "api_key"))
+        key.name, key.role = str(need(reply, "name")), cast(Role, str(need(reply, "role")))
+        return key
 
 
 @dataclass(frozen=True)
-class Member:
+class Principal:
     """Somebody who may call the service, or might until ``revoked_at``."""
 
     name: str
-    role: str
+    role: Role
     created_at: str
     revoked_at: str | None
     raw: JSON = field(repr=False)
@@ -80,7 +90,7 @@ class Member:
         revoked = reply.get("revoked_at")
         return cls(
             str(need(reply, "name")),
-            str(need(reply, "role")),
+            cast(Role, str(need(reply, "role"))),
             str(need(reply, "created_at")),
             None if revoked is None else str(revoked),
             dict(reply),
@@ -91,9 +101,9 @@ class Member:
 class BudgetSum:
     """How much of epsilon is spent, held by open sessions, and left, by one of the two sums of a budget."""
 
-    spent_epsilon: Decimal
-    reserved_epsilon: Decimal
-    remaining_epsilon: Decimal
+    spent: Decimal
+    reserved: Decimal
+    left: Decimal
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
@@ -106,7 +116,7 @@ class BudgetSum:
 class Grant:
     """What somebody may hold and spend of a data set's epsilon, and what of that is spent, held and left.
 
-    ``epsilon`` is the cap, None without one: then the data set's whole epsilon is. ``available_epsilon`` is what a
+    ``epsilon`` is the cap, None without one: then the data set's whole epsilon is. ``available`` is what a
     session could have at most.
     ``epsilon_alone`` is what his answers would keep, with the data set's delta, were they all that is ever computed
     from the data; with those of everybody else they keep the data set's epsilon. ``promises`` says so in words, in the
@@ -116,10 +126,10 @@ class Grant:
     dataset: str
     principal: str
     epsilon: Decimal | None
-    spent_epsilon: Decimal
-    reserved_epsilon: Decimal
-    remaining_epsilon: Decimal
-    available_epsilon: Decimal
+    spent: Decimal
+    reserved: Decimal
+    left: Decimal
+    available: Decimal
     epsilon_alone: Decimal
     regime: str
     renyi: BudgetSum
@@ -136,10 +146,10 @@ class Grant:
             dataset=str(need(reply, "dataset")),
             principal=str(need(reply, "principal")),
             epsilon=None if cap is None else amount(cap),
-            spent_epsilon=sums.spent_epsilon,
-            reserved_epsilon=sums.reserved_epsilon,
-            remaining_epsilon=sums.remaining_epsilon,
-            available_epsilon=amount(need(reply, "available_epsilon")),
+            spent=sums.spent,
+            reserved=sums.reserved,
+            left=sums.left,
+            available=amount(need(reply, "available_epsilon")),
             epsilon_alone=amount(need(reply, "epsilon_alone")),
             regime=str(need(reply, "regime")),
             renyi=BudgetSum.parse(need(reply, "renyi")),
@@ -202,9 +212,9 @@ class Budget:
 
     epsilon: Decimal
     delta: Decimal
-    spent_epsilon: Decimal
-    reserved_epsilon: Decimal
-    remaining_epsilon: Decimal
+    spent: Decimal
+    reserved: Decimal
+    left: Decimal
     regime: str
     renyi: BudgetSum
     pure: BudgetSum
@@ -216,9 +226,9 @@ class Budget:
         return cls(
             epsilon=amount(need(reply, "epsilon")),
             delta=amount(need(reply, "delta")),
-            spent_epsilon=amount(need(reply, "spent_epsilon")),
-            reserved_epsilon=amount(need(reply, "reserved_epsilon")),
-            remaining_epsilon=amount(need(reply, "remaining_epsilon")),
+            spent=amount(need(reply, "spent_epsilon")),
+            reserved=amount(need(reply, "reserved_epsilon")),
+            left=amount(need(reply, "remaining_epsilon")),
             regime=str(need(reply, "regime")),
             renyi=BudgetSum.parse(need(reply, "renyi")),
             pure=BudgetSum.parse(need(reply, "pure")),
@@ -256,32 +266,47 @@ class Dataset:
     """The public facts of a data set: its domain and budget, ``unit``, what neighbours differ in, and the
     ``commitment`` to its private file, None where it was registered before there were any. ``grant`` is what the caller
     may hold of it and what is left of that, None without a grant.
-
-    ``warnings``, and of a table the ``report`` of its file, are only in the reply to the registration of a data set.
     """
 
     name: str
     kind: str
     budget: Budget
     raw: JSON = field(repr=False)
-    warnings: tuple[str, ...] = ()
-    report: Report | None = field(default=None, repr=False)
     commitment: str | None = None
     grant: Grant | None = None
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From a public descriptor."""
-        report, commitment, grant = (reply.get(name) for name in ("report", "commitment", "grant"))
+        commitment, grant = reply.get("commitment"), reply.get("grant")
         return cls(
             str(need(reply, "name")),
             str(need(reply, "kind")),
             Budget.parse(need(reply, "budget")),
             dict(reply),
-            tuple(map(str, reply.get("warnings", ()))),
-            None if report is None else Report.parse(report),
             None if commitment is None else str(commitment),
             None if grant is None else Grant.parse(grant),
+        )
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A data set that was registered just now: what is to be known of its declaration, and what became of the records
+    of its file, None where it is no table. Both are told once.
+    """
+
+    dataset: Dataset
+    warnings: tuple[str, ...]
+    report: Report | None = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From the reply to ``POST /v1/datasets``."""
+        report = reply.get("report")
+        return cls(
+            Dataset.parse(reply),
+            tuple(map(str, reply.get("warnings", ()))),
+            None if report is None else Report.parse(report),
         )
 
 
@@ -351,11 +376,38 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Ledger:
-    """A data set's ledger. ``raw`` is the last page of it, with the entries of all pages."""
+class Movement:
+    """A movement of a data set's budget: ``reserve``, ``charge``, ``return`` or ``forfeit``, by which session, and what
+    part of the data set's epsilon it is. ``raw`` has the exact amounts.
+    """
 
-    entries: tuple[JSON, ...]
+    number: int
+    kind: str
+    session: str
+    epsilon: Decimal
+    recorded_at: str
     raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, number: int, reply: JSON) -> Self:
+        """From an entry of ``GET /v1/datasets/{name}/ledger``, the first of which has number 1."""
+        session = need(reply, "session")
+        return cls(
+            number,
+            str(need(reply, "kind")),
+            "" if session is None else str(session),
+            amount(need(reply, "epsilon")),
+            str(need(reply, "recorded_at")),
+            dict(reply),
+        )
+
+
+class Ledger(list[Movement]):
+    """The movements of a data set's budget, from the first. ``raw`` is the last page, with the entries of all pages: it
+    has what they come to, exactly.
+    """
+
+    raw: JSON
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
@@ -363,7 +415,9 @@ class Ledger:
         entries = reply.get("entries")
         if not isinstance(entries, list):
             raise ProtocolError("the reply has no entries")
-        return cls(tuple(entries), dict(reply))
+        ledger = cls(Movement.parse(number, entry) for number, entry in enumerate(entries, start=1))
+        ledger.raw = dict(reply)
+        return ledger
 
 
 @dataclass(frozen=True)
