@@ -658,7 +658,7 @@ def show_ways(found: WorkloadPlan, *, as_json: bool) -> None:
         print_json(found.raw)
         return
     rows, refused = [], []
-    for way in found.ways:
+    for way in found:
         name = f"{way.name} (session)" if way.interactive else way.name
         if way.problem is not None:
             refused.append((name, way.problem.detail or way.problem.title))

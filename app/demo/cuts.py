@@ -123,8 +123,9 @@ def ask_cuts(
 
 def _released_degrees(analyst: Curator, graph: Graph) -> tuple[Floats, Floats]:
     """The noisy degrees that the session has measured at its opening, of sources and of targets."""
-    released = next(one for one in analyst.measurements(graph.name) if one["strategy"]["type"] == "degrees")
-    values = np.array(analyst.measurement(graph.name, released["id"])["values"], np.float64)
+    measured = analyst.dataset(graph.name).measurements()
+    released = next(one for one in measured if one.raw["strategy"]["type"] == "degrees")
+    values = np.array(released.values()["values"], np.float64)
     return values[: len(graph.adjacency)], values[len(graph.adjacency) :]
 
 

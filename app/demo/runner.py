@@ -18,9 +18,7 @@ from app.demo.promise import keep_promise
 from app.demo.server import Server, ServerFailed, ended, running_server
 from app.demo.survey import Survey, survey
 from app.demo.tables import ANALYSTS, ask_means, ask_tables, rivals
-from app.report.page import page as report_page
-from curator_client import Curator, LogFolder
-from curator_client.log_report import report_of
+from curator_client import Curator
 
 #: What the acts may spend of the survey, and what is left of its budget, of which the last act asks for twice as much.
 MEANS, TABLES, LEFT, DELTA = 0.25, 0.5, 0.1, 1e-9
@@ -97,9 +95,9 @@ def _acts(console: Console, server: Server, folder: Path, out: Path, questions: 
         printing.cheats(console, cheats)
 
         out.mkdir(parents=True, exist_ok=True)
-        LogFolder(folder / "log").fetch(admin)
-        report = report_of(folder / "log")
-        (out / "report.html").write_text(report_page(report), encoding="utf-8")
+        log = admin.log(folder / "log")
+        log.fetch(transcripts=False)
+        log.report(html=out / "report.html")
         acts = page.Acts(couples, means, tables, TABLES, MEANS, noise, gaps, computed, promise, cheats)
         for name, content in page.files(acts).items():
             (out / name).write_text(content, encoding="utf-8")

@@ -281,7 +281,7 @@ def _proofs(running: Server, client: httpx.Client, full: list[bytes], rng: np.ra
             shown = client.get("/v1/log/proof/inclusion", params={"index": index, "size": LEAVES - 7}).json()["hashes"]
             proof = [base64.b64decode(each) for each in shown]
             check_inclusion(read([Subtree(0, index)])[0], index, LEAVES - 7, proof, whole)
-            proof = curator.log_consistency(index, LEAVES - 7)
+            proof = curator.log_routes.consistency(index, LEAVES - 7)
             check_consistency(index, LEAVES - 7, proof, root(index, read), whole)
     return [
         _row("a request that reads no tile", nothing),

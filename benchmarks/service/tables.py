@@ -28,8 +28,7 @@ import pyarrow.parquet
 
 from app.verifying.transcript import replay_file
 from benchmarks.harness import ADMIN_KEY, curator, report
-from curator_client import Answer, Curator, Question, question
-from curator_client.curator import Session
+from curator_client import Answer, Curator, Question, Session, question
 
 #: Values of the attributes of Adult.
 ADULT = (74, 9, 1000, 16, 16, 7, 15, 6, 5, 2, 120, 100, 99, 42)

@@ -13,11 +13,13 @@ from typing import Any
 import httpx
 import pytest
 
-from curator_client import Curator, LogFolder, NotVerified
+from curator_client import Curator, NotVerified
 from curator_client.errors import Contradicted
+from curator_client.log_folder import LogFolder
 from curator_client.proofs.commitment import FileDigest, opens
 from tests.audit.test_log_client import caller, soon
 from tests.audit.test_log_over_http import all_lines, checkpoint
+from tests.kit.fetched import fetch
 from tests.kit.servers import environment, run
 from tests.kit.service import COUNTS, JSON, Service, npy, people, refused, unique
 
@@ -184,12 +186,12 @@ def test_the_client_and_the_commands(service: Service, tmp_path: Path) -> None:
         assert found.key not in repr(found)
         folder, key = LogFolder(kept), bytes.fromhex(found.key)
         with pytest.raises(NotVerified, match="fetch the log first"):
-            folder.check_commitment(name, file, key)
-        soon(lambda: folder.fetch(curator) and folder.check_commitment(name, file, key))
+            folder.check_file(name, file, key)
+        soon(lambda: fetch(folder, curator) and folder.check_file(name, file, key))
     with pytest.raises(NotVerified, match="another"):
-        folder.check_commitment(name, file, bytes(32))
+        folder.check_file(name, file, bytes(32))
     with pytest.raises(NotVerified, match="not registered"):
-        folder.check_commitment("nobody", file, key)
+        folder.check_file("nobody", file, key)
 
     def curate(*arguments: str, key: str = service.admin_key) -> tuple[int, str]:
         settings = {"CURATOR_URL": service.url, "CURATOR_API_KEY": key}
@@ -212,7 +214,7 @@ def test_the_client_and_the_commands(service: Service, tmp_path: Path) -> None:
     assert forged != entries.read_bytes()
     entries.write_bytes(forged)
     with pytest.raises(Contradicted):
-        folder.check_commitment(name, file, key)
+        folder.check_file(name, file, key)
     code, told = curate("audit", "commitment", str(kept), name, str(file), "--key", found.key)
     assert code == 3, told
 

@@ -11,9 +11,11 @@ from typing import TypeVar
 
 import pytest
 
-from curator_client import Curator, LogFolder, NotVerified
+from curator_client import Curator, NotVerified
 from curator_client.errors import Contradicted
+from curator_client.log_folder import LogFolder
 from curator_client.proofs.notes import Signer
+from tests.kit.fetched import fetch
 from tests.kit.patience import patience
 from tests.kit.servers import environment, run
 from tests.kit.service import Service, ask, open_session, people, serving, where
@@ -64,15 +66,15 @@ def test_a_log_is_kept_and_transcripts_are_in_it(service: Service, tmp_path: Pat
     with pytest.raises(NotVerified, match="fetch"):
         folder.verify(first)
     with caller(service) as curator:
-        found, count = soon(lambda: folder.fetch(curator) and folder.verify(first))
+        found, count = soon(lambda: fetch(folder, curator) and folder.verify(first))
         assert count == 3
         second = session(service, tmp_path, 3)
         with pytest.raises(NotVerified, match="line 1 "):
             folder.verify(second)
-        later, count = soon(lambda: folder.fetch(curator) and folder.verify(second))
+        later, count = soon(lambda: fetch(folder, curator) and folder.verify(second))
         assert count == 4
         assert later.size > found.size
-        assert folder.fetch(curator).size >= later.size
+        assert fetch(folder, curator).size >= later.size
     changed = tmp_path / "changed.ndjson"
     changed.write_bytes(first.read_bytes().replace(b'"sequence":2', b'"sequence":9'))
     with pytest.raises(NotVerified, match="line 3 "):
@@ -86,7 +88,7 @@ def test_a_log_is_kept_and_transcripts_are_in_it(service: Service, tmp_path: Pat
     entries.write_bytes(whole + b'{"half":')
     folder.verify(first)
     with caller(service) as curator:
-        folder.fetch(curator)
+        fetch(folder, curator)
     assert entries.read_bytes().startswith(whole)
     entries.write_bytes(whole.replace(b'"sequence":2', b'"sequence":9', 1))
     with pytest.raises(Contradicted):
@@ -101,22 +103,22 @@ def test_two_histories_with_one_key(tmp_path: Path) -> None:
     with serving(tmp_path / "one", log_key=KEY) as honest:
         transcript = session(honest, tmp_path)
         with caller(honest) as curator:
-            soon(lambda: LogFolder(kept).fetch(curator) and LogFolder(kept).verify(transcript))
+            soon(lambda: fetch(LogFolder(kept), curator) and LogFolder(kept).verify(transcript))
         before = content(kept)
     with serving(tmp_path / "two", log_key=KEY) as other:
         with caller(other) as curator:
             with pytest.raises(Contradicted, match="entries"):
-                LogFolder(kept).fetch(curator)
+                fetch(LogFolder(kept), curator)
             assert content(kept) == before
             for _ in range(3):
                 path = session(other, tmp_path)
             soon(
                 lambda: (
-                    LogFolder(tmp_path / "elsewhere").fetch(curator) and LogFolder(tmp_path / "elsewhere").verify(path)
+                    fetch(LogFolder(tmp_path / "elsewhere"), curator) and LogFolder(tmp_path / "elsewhere").verify(path)
                 )
             )
             with pytest.raises(Contradicted, match="begin"):
-                LogFolder(kept).fetch(curator)
+                fetch(LogFolder(kept), curator)
         assert content(kept) == before
         verifier = Signer(bytes(range(32))).verifier
         shown = verifier.checkpoint((kept / "refused").read_bytes())
@@ -126,9 +128,9 @@ def test_two_histories_with_one_key(tmp_path: Path) -> None:
 def test_another_key(service: Service, tmp_path: Path) -> None:
     """Catches an auditor who takes a new key from whoever answers."""
     with caller(service) as curator:
-        LogFolder(tmp_path / "kept").fetch(curator)
+        fetch(LogFolder(tmp_path / "kept"), curator)
     with serving(tmp_path / "other") as other, caller(other) as curator, pytest.raises(Contradicted, match="signed"):
-        LogFolder(tmp_path / "kept").fetch(curator)
+        fetch(LogFolder(tmp_path / "kept"), curator)
 
 
 def test_the_commands(service: Service, tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ def test_the_commands(service: Service, tmp_path: Path) -> None:
     assert (code, "fetch the log first" in told) == (1, True), told
     with caller(service) as curator:
         ready = LogFolder(tmp_path / "ready")
-        soon(lambda: ready.fetch(curator) and ready.verify(transcript))
+        soon(lambda: fetch(ready, curator) and ready.verify(transcript))
     code, told = audit("fetch", str(kept))
     assert (code, "are verified" in told) == (0, True), told
     code, told = audit("verify", str(kept), str(transcript))

@@ -30,12 +30,14 @@ from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.store import SqlStore
 from app.storage.tables import events
-from curator_client import Curator, LogFolder
+from curator_client import Curator
+from curator_client.log_folder import LogFolder
 from curator_client.proofs.merkle import root
 from curator_client.proofs.notes import Signer
 from tests.audit.test_log import mth
 from tests.audit.test_log_client import soon
 from tests.kit.databases import place_migrated
+from tests.kit.fetched import fetch
 from tests.kit.patience import patience
 from tests.kit.servers import Caller, launching
 from tests.kit.world import AUDITOR, EACH, HIT, SHAPE, World, query
@@ -317,7 +319,7 @@ def test_killed_servers_lose_nothing_and_add_nothing_twice(tmp_path: Path, datab
                 asked = {"dataset": "d", "mechanism": {"construction": "mw"}, "epsilon": 0.5, "max_queries": 500}
                 id = caller.post("/v1/sessions", asked | {"max_updates": 50}).json()["id"]
             with Curator(server.url, auditor) as curator:
-                folder.fetch(curator)
+                fetch(folder, curator)
             end, number = time.monotonic() + random.uniform(0.5, 0.9), 0
             while time.monotonic() < end or number < 15:
                 words = query(number % 4, *random.sample(range(8), 3))
@@ -329,7 +331,7 @@ def test_killed_servers_lose_nothing_and_add_nothing_twice(tmp_path: Path, datab
         path = tmp_path / "transcript.ndjson"
         path.write_bytes(b"".join(line + b"\n" for line in caller.transcript(id)))
         with Curator(server.url, auditor) as curator:
-            assert soon(lambda: folder.fetch(curator) and folder.verify(path))[1] > 20
+            assert soon(lambda: fetch(folder, curator) and folder.verify(path))[1] > 20
         transcript = path.read_bytes().splitlines()[:-1]
         lines = (tmp_path / "kept" / "entries.ndjson").read_bytes().splitlines()
         assert len(set(lines)) == len(lines)

@@ -22,10 +22,12 @@ from app.audit.verdict import FolderVerdict
 from app.bootstrap.clock import utc_now
 from app.http import problems
 from app.services.upkeep import forfeit
-from curator_client import Curator, LogFolder, NotVerified
-from curator_client.log import Contradicted
+from curator_client import Curator, NotVerified
+from curator_client.errors import Contradicted
+from curator_client.log_folder import LogFolder
 from curator_client.proofs.merkle import Frontier, leaf_hash
 from curator_client.proofs.notes import Signer
+from tests.kit.fetched import fetch
 from tests.kit.patience import patience
 from tests.kit.servers import environment, run
 from tests.kit.service import JSON, Service, ask, open_session, people, serving, unique, where
@@ -127,8 +129,7 @@ class Story:
         kept = LogFolder(self.folder)
         while True:
             with self.curator() as curator:
-                kept.fetch(curator)
-                assert kept.fetch_transcripts(curator).refused == ()
+                assert curator.log(self.folder).fetch().refused == ()
             found = kept.replay()
             assert found.ok, (found.document()["problem"], found.document()["where"], self.ids)
             behind = sum(each["entries_not_in_log"] + each["movements_not_in_log"] for each in found.sessions)
@@ -190,9 +191,8 @@ def test_only_what_changed_is_fetched(story: Story, tmp_path: Path) -> None:
     kept, folder = tmp_path / "kept", story.folder
     shutil.copytree(folder, kept)
     with story.curator() as curator:
-        mine = LogFolder(kept)
-        mine.fetch(curator)
-        assert mine.fetch_transcripts(curator).written == 0
+        mine, log = LogFolder(kept), curator.log(kept)
+        assert log.fetch().written == 0
         analyst = story.service.principal("analyst")
         name = people(story.service)
         id = open_session(analyst, name, epsilon=0.1)["id"]
@@ -201,8 +201,7 @@ def test_only_what_changed_is_fetched(story: Story, tmp_path: Path) -> None:
         deadline = time.monotonic() + patience(10)
         path = kept / "sessions" / f"{id}.ndjson"
         while not (path.exists() and len(path.read_bytes().splitlines()) == 3 and mine.replay().sessions[-1]["spent"]):
-            mine.fetch(curator)
-            seen.add(mine.fetch_transcripts(curator).written)
+            seen.add(log.fetch().written)
             assert time.monotonic() < deadline
         assert seen <= {0, 1}
         # A line that was verified is not looked at again by a fetch; a replay does.
@@ -210,23 +209,23 @@ def test_only_what_changed_is_fetched(story: Story, tmp_path: Path) -> None:
         assert frontier["size"] == len((kept / "entries.ndjson").read_bytes().splitlines())
         lines = (kept / "entries.ndjson").read_bytes()
         (kept / "entries.ndjson").write_bytes(lines.replace(b'"admin"', b'"nimda"', 1))
-        mine.fetch(curator)
+        fetch(mine, curator)
         with pytest.raises(Contradicted):
             mine.replay()
         (kept / "frontier").write_bytes(
             json.dumps({**frontier, "peaks": ["00" * 32] * len(frontier["peaks"])}).encode()
         )
         with pytest.raises(Contradicted):
-            mine.fetch(curator)
+            fetch(mine, curator)
         whole = (kept / "entries.ndjson").read_bytes()
         (kept / "entries.ndjson").write_bytes(whole.replace(b'"nimda"', b'"admin"', 1))
         for broken in (None, b"", b"[]", b'{"size":1}'):
             (kept / "frontier").unlink(missing_ok=True)
             if broken is not None:
                 (kept / "frontier").write_bytes(broken)
-            mine.fetch(curator)
+            fetch(mine, curator)
             assert json.loads((kept / "frontier").read_bytes())["peaks"]
-        assert mine.fetch_transcripts(curator).written == len(story.ids) + 1
+        assert log.fetch().written == len(story.ids) + 1
         assert mine.replay().ok
 
 
@@ -236,10 +235,7 @@ def test_others_read_no_transcripts(story: Story, tmp_path: Path) -> None:
     with pytest.raises(NotVerified):
         kept.replay()
     with Curator(story.service.url, story.service.admin_key) as curator:
-        with pytest.raises(NotVerified):
-            kept.fetch_transcripts(curator)
-        kept.fetch(curator)
-        assert set(story.ids.values()) <= set(kept.fetch_transcripts(curator).refused)
+        assert set(story.ids.values()) <= set(curator.log(tmp_path).fetch().refused)
     found = kept.replay()
     assert not found.ok
     assert found.document()["problem"] == "the transcript is missing"
@@ -431,8 +427,7 @@ def test_an_old_copy(tmp_path: Path) -> None:
         kept, deadline = LogFolder(tmp_path / "kept"), time.monotonic() + patience(20)
         with Curator(service.url, key) as curator:
             while True:
-                kept.fetch(curator)
-                kept.fetch_transcripts(curator)
+                curator.log(kept.path).fetch()
                 found = kept.replay()
                 assert found.ok or time.monotonic() < deadline, found.document()
                 behind = sum(each["movements_not_in_log"] for each in found.datasets)

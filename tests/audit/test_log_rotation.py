@@ -26,12 +26,15 @@ from app.storage.database import is_sqlite, make_engines
 from app.storage.log_signatures import SqlLogKeys
 from app.storage.log_store import SqlLog
 from app.storage.store import SqlStore
-from curator_client import Curator, LogFolder
+from curator_client import Curator
+from curator_client._sync.log_routes import LogRoutes
 from curator_client.comparing import compare
-from curator_client.log import Contradicted
+from curator_client.errors import Contradicted
+from curator_client.log_folder import LogFolder
 from curator_client.proofs.follower import Follower
 from curator_client.proofs.key_changes import KeyChange, statement_in
 from curator_client.proofs.notes import NoteUnsigned, Signer, Verifier
+from tests.kit.fetched import fetch
 from tests.kit.killing import Killing
 from tests.kit.patience import patience
 from tests.kit.servers import environment, run
@@ -91,8 +94,15 @@ class Showing(Curator):
         super().__init__(url, ADMIN_KEY)
         self.statements = statements
 
-    def log_key_statements(self) -> list[bytes]:
-        return self.statements
+    @property
+    def log_routes(self) -> LogRoutes:
+        shown = self.statements
+
+        class Shown(LogRoutes):
+            def key_statements(self) -> list[bytes]:
+                return shown
+
+        return Shown(self._service.transport)
 
 
 def keys_in(folder: Path) -> list[str]:
@@ -107,10 +117,10 @@ def test_auditors_follow_the_command(data: Path, database: str | None, tmp_path:
     steady, late, wary, new = (LogFolder(tmp_path / name) for name in ("steady", "late", "wary", "new"))
     with calling(data, database) as (_, curator):
         deadline = time.monotonic() + patience(10)
-        while not steady.fetch(curator).size:
+        while not fetch(steady, curator).size:
             assert time.monotonic() < deadline
         for folder in (late, wary):
-            folder.fetch(curator)
+            fetch(folder, curator)
     shutil.copytree(steady.path, tmp_path / "before")
     first = (data / "keys" / "log.key").read_bytes()
     origin = Signer(first).verifier.name
@@ -123,27 +133,27 @@ def test_auditors_follow_the_command(data: Path, database: str | None, tmp_path:
         assert keys_in(data) == ["log.key", "vault-digest.key"] or keys_in(data) == ["log.key"]
         assert Signer(seed, origin).verifier.text() in done.stdout
         with calling(data, database) as (service, curator):
-            found = steady.fetch(curator)
+            found = fetch(steady, curator)
             assert found.origin == origin
             known = steady.keys()
             assert known[0] == Signer(seed, origin).verifier
             assert len(known) == number + 1
-            assert len(curator.log_key_statements()) == number
+            assert len(curator.log_routes.key_statements()) == number
             if number == 1:
                 kept = {path.name: path.read_bytes() for path in wary.path.iterdir()}
                 thief = Signer(THIRD, origin)
                 for shown in ([], [KeyChange.signed(0, thief, Signer(seed, origin))]):
                     with Showing(service.url, shown) as hiding, pytest.raises(Contradicted, match="signed"):
-                        wary.fetch(hiding)
+                        fetch(wary, hiding)
                 assert {path.name: path.read_bytes() for path in wary.path.iterdir()} == kept
     with calling(data, database) as (_, curator):
-        assert late.fetch(curator).size == new.fetch(curator).size == steady.fetch(curator).size
+        assert fetch(late, curator).size == fetch(new, curator).size == fetch(steady, curator).size
     assert late.keys() == steady.keys()
     assert len(new.keys()) == 1
     # A fetch that was interrupted between the key and the checkpoint that it signed.
     shutil.copy(tmp_path / "before" / "checkpoint", late.path / "checkpoint")
     with calling(data, database) as (_, curator):
-        late.fetch(curator)
+        fetch(late, curator)
     assert late.keys() == steady.keys()
     assert compare(late, tmp_path / "before" / "checkpoint")[0].size > 0
     lines = (late.path / "entries.ndjson").read_bytes().splitlines()
@@ -268,7 +278,7 @@ def test_a_key_that_is_lost(tmp_path: Path, operate: Callable[[Path], None]) -> 
     data, folder = tmp_path / "data", LogFolder(tmp_path / "kept")
     operate(data)
     with calling(data, None) as (_, curator):
-        before = folder.fetch(curator)
+        before = fetch(folder, curator)
     with pytest.raises(StartRefused, match="is here"):
         maintenance.rotate_log(lost=True)
     (data / "keys" / "log.key").rename(tmp_path / "elsewhere")
@@ -288,8 +298,8 @@ def test_a_key_that_is_lost(tmp_path: Path, operate: Callable[[Path], None]) -> 
     assert maintenance.rotate_log(lost=True) == ""
     with calling(data, None) as (_, curator):
         with pytest.raises(Contradicted, match="signed"):
-            folder.fetch(curator)
-        again = LogFolder(tmp_path / "again").fetch(curator)
+            fetch(folder, curator)
+        again = fetch(LogFolder(tmp_path / "again"), curator)
         assert again.origin != before.origin
         assert again.size >= before.size
 

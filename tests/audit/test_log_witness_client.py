@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from curator_client import Curator, LogFolder, NotVerified
+from curator_client import Curator, NotVerified
+from curator_client._sync.log_routes import LogRoutes
 from curator_client.comparing import compare
-from curator_client.log import Contradicted
+from curator_client.errors import Contradicted
+from curator_client.log_folder import LogFolder
 from curator_client.proofs.notes import Checkpoint, NoteMalformed, Signer, Witness
 from curator_client.witnessing import cosign, witness_of
 from tests.audit.test_log_client import KEY, content, session, soon
 from tests.audit.test_log_witnesses import grown, newest, size
+from tests.kit.fetched import fetch
 from tests.kit.servers import environment, run
 from tests.kit.service import Service, serving, unique
 
@@ -45,7 +48,7 @@ class Auditor:
 
     def cosign(self, service: Service) -> Checkpoint:
         with self.calls(service) as curator:
-            return cosign(self.folder, curator, self.witness)
+            return cosign(self.folder.path, curator, self.witness)
 
 
 @pytest.fixture
@@ -76,8 +79,15 @@ class Showing(Curator):
         super().__init__(service.url, service.admin_key)
         self.note = note
 
-    def log_checkpoint(self, witnesses: int | None = None, keys: Sequence[str] = ()) -> bytes:
-        return super().log_checkpoint() if witnesses is None else self.note
+    @property
+    def log_routes(self) -> LogRoutes:
+        note = self.note
+
+        class Shown(LogRoutes):
+            def checkpoint(self, witnesses: int | None = None, keys: Sequence[str] = ()) -> bytes:
+                return super().checkpoint() if witnesses is None else note
+
+        return Shown(self._service.transport)
 
 
 def calls(service: Service) -> Curator:
@@ -93,29 +103,29 @@ def test_what_enough_witnesses_have_cosigned_is_taken(honest: Service, auditors:
     stranger = Witness(bytes([9]) * 32).verifier.text()
     with calls(honest) as curator:
         with pytest.raises(NotVerified, match="2 of the witnesses"):
-            folder.fetch(curator, lines)
+            fetch(folder, curator, lines)
         assert content(folder.path) == {}
         first = one.cosign(honest)
         with pytest.raises(NotVerified):
-            folder.fetch(curator, lines)
-        assert folder.fetch(curator, lines, 1).size >= first.size
+            fetch(folder, curator, lines)
+        assert fetch(folder, curator, lines, 1).size >= first.size
         two.calls(honest).close()
         grown(honest)
         # The other comes later, finds the log longer, and joins what the first has cosigned.
         assert two.cosign(honest).size > first.size
-        found = folder.fetch(curator, lines)
+        found = fetch(folder, curator, lines)
         told = LOG.checkpoint((folder.path / "witnessed").read_bytes())
         assert (told.size, found.size > told.size) == (first.size, True)
         before = content(folder.path)
         for named in ([stranger], [one.line, stranger]):
             with pytest.raises(NotVerified):
-                folder.fetch(curator, named)
-        assert folder.fetch(curator, [one.line, stranger], 1).size == found.size
-        assert folder.fetch(curator, lines, max_age=60).size == found.size
+                fetch(folder, curator, named)
+        assert fetch(folder, curator, [one.line, stranger], 1).size == found.size
+        assert fetch(folder, curator, lines, max_age=60).size == found.size
         assert content(folder.path).keys() == before.keys()
         for wrong in ((lines, 3), (lines, 0), ([], 1), ([one.line, one.line], None), ([LOG.text()], None)):
             with pytest.raises(ValueError, match=r"witness|key"):
-                folder.fetch(curator, *wrong)
+                fetch(folder, curator, *wrong)
 
 
 def test_cosignatures_grow_old(honest: Service, auditors: list[Auditor], tmp_path: Path) -> None:
@@ -129,12 +139,12 @@ def test_cosignatures_grow_old(honest: Service, auditors: list[Auditor], tmp_pat
             one_note = one.witness.cosign(newest(honest), at)
             showing = Showing(honest, one_note)
             with showing, pytest.raises(NotVerified, match="within"):
-                folder.fetch(showing, [one.line], max_age=600)
-        own.log_cosign(one.line, one.witness.cosign(newest(honest), int(time.time()) - 3600))
+                fetch(folder, showing, [one.line], max_age=600)
+        own.log_routes.cosign(one.line, one.witness.cosign(newest(honest), int(time.time()) - 3600))
         with pytest.raises(NotVerified, match="within"):
-            folder.fetch(curator, [one.line], max_age=600)
+            fetch(folder, curator, [one.line], max_age=600)
         one.cosign(honest)
-        folder.fetch(curator, [one.line], max_age=600)
+        fetch(folder, curator, [one.line], max_age=600)
 
 
 def test_two_histories_are_found_by_comparing(
@@ -145,11 +155,11 @@ def test_two_histories_are_found_by_comparing(
     """
     one, two = auditors
     with one.calls(honest) as curator:
-        one.folder.fetch(curator)
+        fetch(one.folder, curator)
         same = LogFolder(tmp_path / "same")
-        same.fetch(curator)
+        fetch(same, curator)
         grown(honest)
-        own = same.fetch(curator)
+        own = fetch(same, curator)
     smaller, larger = compare(one.folder, same.path)
     assert (smaller.size < larger.size, larger) == (True, own)
     assert compare(same, one.folder.path) == (smaller, larger)
@@ -157,7 +167,7 @@ def test_two_histories_are_found_by_comparing(
     with pytest.raises(NotVerified, match="fetch"):
         compare(one.folder, same.path / "checkpoint")
     with two.calls(forked) as curator:
-        two.folder.fetch(curator)
+        fetch(two.folder, curator)
     before = content(one.folder.path)
     for mine, other, first in ((one.folder, two.folder, True), (two.folder, one.folder, True)):
         with pytest.raises(Contradicted, match="two histories") as found:
@@ -191,9 +201,9 @@ def test_a_split_view_with_honest_witnesses(
         one.cosign(service)
     for number, service in enumerate((honest, forked)):
         with pytest.raises(NotVerified), calls(service) as curator:
-            LogFolder(tmp_path / f"all{number}").fetch(curator, lines)
+            fetch(LogFolder(tmp_path / f"all{number}"), curator, lines)
         with calls(service) as curator:
-            LogFolder(tmp_path / f"half{number}").fetch(curator, lines, need=1)
+            fetch(LogFolder(tmp_path / f"half{number}"), curator, lines, need=1)
     with pytest.raises(Contradicted):
         compare(LogFolder(tmp_path / "half0"), tmp_path / "half1")
 
@@ -218,17 +228,17 @@ def test_a_witness_of_one_history_cosigns_no_other(
     assert forked.rows("log_cosignatures") == []
     kept = LogFolder(tmp_path / "kept")
     with calls(forked) as curator, pytest.raises(NotVerified):
-        kept.fetch(curator, [one.line])
+        fetch(kept, curator, [one.line])
     assert content(kept.path) == {}
     with calls(honest) as curator:
-        vouched = curator.log_checkpoint(1, [one.line])
+        vouched = curator.log_routes.checkpoint(1, [one.line])
     with Showing(forked, vouched) as curator, pytest.raises(Contradicted):
-        kept.fetch(curator, [one.line])
+        fetch(kept, curator, [one.line])
     assert LOG.checkpoint((kept.path / "witnessed").read_bytes()) == seen
     assert LOG.checkpoint((kept.path / "refused").read_bytes()).size > seen.size
     assert not (kept.path / "checkpoint").exists()
     with two.calls(honest) as curator:
-        two.folder.fetch(curator)
+        fetch(two.folder, curator)
     (two.folder.path / "checkpoint").unlink()
     (two.folder.path / "entries.ndjson").unlink()
     assert two.cosign(forked).size > seen.size
@@ -237,15 +247,20 @@ def test_a_witness_of_one_history_cosigns_no_other(
     with Showing(forked, vouched) as curator:
         (two.folder.path / "cosigned").unlink()
         with pytest.raises(Contradicted):
-            cosign(two.folder, curator, two.witness)
+            cosign(two.folder.path, curator, two.witness)
     assert not (two.folder.path / "cosigned").exists()
 
 
 class Deaf(Curator):
     """A service that cannot be reached when a cosignature is sent."""
 
-    def log_cosign(self, key: str, note: bytes) -> None:
-        raise OSError("the cable was cut")
+    @property
+    def log_routes(self) -> LogRoutes:
+        class Cut(LogRoutes):
+            def cosign(self, key: str, note: bytes) -> None:
+                raise OSError("the cable was cut")
+
+        return Cut(self._service.transport)
 
 
 def test_a_witness_remembers_before_it_tells(honest: Service, forked: Service, auditors: list[Auditor]) -> None:
@@ -254,7 +269,7 @@ def test_a_witness_remembers_before_it_tells(honest: Service, forked: Service, a
     """
     one = auditors[0]
     with Deaf(honest.url, honest.admin_key) as curator, pytest.raises(OSError, match="cable"):
-        cosign(one.folder, curator, one.witness)
+        cosign(one.folder.path, curator, one.witness)
     told = one.witness.verifier.open((one.folder.path / "cosigned").read_bytes())
     for name in ("checkpoint", "entries.ndjson"):
         (one.folder.path / name).unlink()
@@ -270,13 +285,18 @@ def test_two_commands_do_not_cosign_at_once(honest: Service, auditors: list[Audi
     one = auditors[0]
 
     class Meanwhile(Curator):
-        def log_cosign(self, key: str, note: bytes) -> None:
-            with pytest.raises(NotVerified, match="another command"):
-                one.cosign(honest)
-            super().log_cosign(key, note)
+        @property
+        def log_routes(self) -> LogRoutes:
+            class Watched(LogRoutes):
+                def cosign(self, key: str, note: bytes) -> None:
+                    with pytest.raises(NotVerified, match="another command"):
+                        one.cosign(honest)
+                    super().cosign(key, note)
+
+            return Watched(self._service.transport)
 
     with one.calls(honest), Meanwhile(honest.url, one.keys[honest.url]) as curator:
-        cosign(one.folder, curator, one.witness)
+        cosign(one.folder.path, curator, one.witness)
 
 
 def test_the_file_of_a_key(tmp_path: Path) -> None:
@@ -308,7 +328,7 @@ def test_the_commands(honest: Service, forked: Service, tmp_path: Path) -> None:
     transcript = session(honest, tmp_path)
     with auditor.calls(honest), auditor.calls(forked), calls(honest) as curator:
         ready = LogFolder(tmp_path / "ready")
-        soon(lambda: ready.fetch(curator) and ready.verify(transcript))
+        soon(lambda: fetch(ready, curator) and ready.verify(transcript))
 
     def audit(*arguments: str, service: Service = honest) -> tuple[int, str]:
         client = {"CURATOR_URL": service.url, "CURATOR_API_KEY": auditor.keys[service.url]}

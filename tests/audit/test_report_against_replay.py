@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from curator_client import LogFolder
+from curator_client.log_folder import LogFolder
 from curator_client.log_report import report_of
 from tests.audit.tampering import tell
 from tests.audit.test_folder import line, log_of, played

@@ -13,8 +13,10 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.report.page import page
-from curator_client import Curator, LogFolder
+from curator_client import Curator
+from curator_client.log_folder import LogFolder
 from curator_client.log_report import report_of
+from tests.kit.fetched import fetch
 from tests.kit.service import JSON, Service, ask, open_session, people, serving, where
 
 pytestmark = [pytest.mark.api, pytest.mark.slow]
@@ -52,7 +54,7 @@ def caught_up(service: Service, folder: Path) -> None:
         while len(sizes) < 3 or len(set(sizes[-3:])) > 1:
             assert len(sizes) < 60
             time.sleep(0.4)
-            sizes.append(LogFolder(folder).fetch(curator).size)
+            sizes.append(fetch(LogFolder(folder), curator).size)
 
 
 def test_it_holds_and_says_what_the_books_say(tmp_path: Path) -> None:

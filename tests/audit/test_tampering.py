@@ -20,7 +20,7 @@ import pytest
 
 from app.audit.replay import replay
 from curator_client.errors import Contradicted, NotVerified
-from curator_client.log import LogFolder
+from curator_client.log_folder import LogFolder
 from curator_client.proofs import records
 from curator_client.proofs.follower import Follower, LogForked, LogShrank
 from curator_client.proofs.merkle import (

@@ -9,14 +9,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from curator_client import Answer, Curator, LogFolder, NotVerified, Refused, Session, question, where
+from curator_client import Answer, Curator, Log, NotVerified, Refused, Session, Verdict, question, where
 from curator_client import seen as seen_entries
-from curator_client._http import Call
+from curator_client.calls import Call
 from curator_client.errors import Contradicted
+from curator_client.log_folder import LogFolder
 from curator_client.proofs.key_changes import KeyChange
 from curator_client.proofs.notes import Signer
 from curator_client.seen import SeenEntries
 from tests.audit.test_log_client import KEY, soon
+from tests.kit.fetched import fetch
 from tests.kit.forger import Document, resealed
 from tests.kit.servers import environment, run
 from tests.kit.service import Service, people, serving
@@ -24,6 +26,7 @@ from tests.kit.service import Service, people, serving
 pytestmark = pytest.mark.api
 
 FEMALE = where(sex="female").count()
+BEGINS = "that the log begins with what was shown before"
 AGES = [question({"type": "predicate", "where": {"age": {"between": [low, 80]}}}) for low in (20, 40, 60)]
 
 
@@ -57,31 +60,36 @@ class TestVerify:
     def test_what_was_seen_is_found(self, curator: Curator, session: Session) -> None:
         """From the opening on, by whichever call something was told. Catches a kept hash that goes back when a repeated
         call gets its old reply, or that some call does not keep."""
-        assert session.seen == (0, session.opened.head_hash)
-        assert session.verify()["entries"] == 0
+        assert session.head == (0, session.opened.head_hash)
+        assert session.verify().summary["entries"] == 0
         first = session.ask(FEMALE, key="first")
-        assert session.seen == (1, first.entry_hash)
+        assert session.head == (1, first.entry_hash)
         answers = session.ask_many([*AGES, FEMALE])
         last = answers[-1]
         assert isinstance(last, Answer)
         assert session.ask(FEMALE, key="first").entry_hash == first.entry_hash
-        assert session.seen == (5, last.entry_hash)
-        found = session.verify()
+        assert session.head == (5, last.entry_hash)
+        found = session.verify(replay=True).summary
         assert (found["entries"], found["kept_head_at"], found["status"]) == (5, 5, "open")
         mean = session.ask_mean(where(sex="male").count(), over=100)
-        assert session.seen == (6, mean.entry_hash)
+        assert session.head == (6, mean.entry_hash)
         other = curator.resume(session.id)
-        assert other.seen == session.seen
+        assert other.head == session.head
         other.ask(AGES[0])
-        found = session.verify()  # what another client added follows, but was not seen here
+        # What another client added follows, but was not seen here.
+        found = session.verify(replay=True).summary
         assert (found["entries"], found["kept_head_at"]) == (7, 6)
-        assert session.state().head_hash == (session.seen or ("", ""))[1]
+        assert session.state().head_hash == (session.head or ("", ""))[1]
         session.close()
-        assert session.verify()["status"] == "closed"
+        assert session.verify().summary["status"] == "closed"
 
+    @pytest.mark.parametrize("replay", [False, True])
     @pytest.mark.parametrize("attack", ["cut", "all later", "one later", "of another"])
-    def test_another_past_is_refused(self, service: Service, curator: Curator, session: Session, attack: str) -> None:
-        """A server that shows another past than the one it told, every hash made good, and replay alone satisfied."""
+    def test_another_past_is_refused(
+        self, service: Service, curator: Curator, session: Session, attack: str, replay: bool
+    ) -> None:
+        """A server that shows another past than the one it told, every hash made good, and replay alone satisfied.
+        Catches a check that needs a replay for that."""
         session.ask_many([FEMALE, *AGES, FEMALE])
 
         def change(documents: list[Document]) -> list[Document]:
@@ -94,14 +102,14 @@ class TestVerify:
             return [d | {"recorded_at": "2100-01-01T00:00:00Z"} if "recorded_at" in d else d for d in documents]
 
         showing(session, change)
-        with pytest.raises(NotVerified, match=r"cut off|is not there"):
-            session.verify()
-        session.seen, session.told = None, SeenEntries()
+        with pytest.raises(NotVerified, match=r"cut off|is not the one|not that of session"):
+            session.verify(replay=replay)
+        session._head, session.told = None, SeenEntries()
         if attack == "of another":
             with pytest.raises(NotVerified, match="not that of session"):
-                session.verify()
+                session.verify(replay=replay)
         else:
-            assert session.verify()["updates"] >= 0  # who kept nothing cannot tell
+            assert session.verify(replay=replay).summary["entries"] >= 4  # who kept nothing cannot tell
 
     def test_what_does_not_follow(self, session: Session) -> None:
         """The entry is named, and a limit of memory is kept to."""
@@ -112,16 +120,20 @@ class TestVerify:
             return documents
 
         with pytest.raises(NotVerified, match="more memory than the limit"):
-            session.verify(memory_limit=1000)
+            session.verify(replay=True, memory_limit=1000)
         showing(session, change)
+        with pytest.raises(NotVerified, match="entry 2 is not the one"):
+            session.verify(replay=True)
+        session._head, session.told = None, SeenEntries()
+        assert session.verify().summary["entries"] == 4  # its chain holds
         with pytest.raises(NotVerified, match="entry 2: the error bound is larger"):
-            session.verify()
+            session.verify(replay=True)
 
 
 def changing(session: Session, change: Callable[[list[Document]], list[Document]]) -> None:
     """As :func:`showing`, and the server answers whoever asks for a newest entry by that of the changed transcript."""
     showing(session, change)
-    session.seen = None
+    session._head = None
 
 
 class TestEverythingThatWasTold:
@@ -143,7 +155,7 @@ class TestEverythingThatWasTold:
             session.verify()
         forgetful = SeenEntries()
         session.told = forgetful
-        assert session.verify()["entries"] == 5  # a replay cannot tell
+        assert session.verify(replay=True).summary["entries"] == 5  # a replay cannot tell
 
     def test_a_value_other_than_its_entry(self, session: Session) -> None:
         """A reply that tells a number beside the hash of an entry with another one. Catches a client that takes the
@@ -197,9 +209,11 @@ class TestTheLog:
         """
         folder = LogFolder(tmp_path / "log")
         session.ask_many([FEMALE, *AGES])
-        found = soon(lambda: folder.fetch(curator) and session.verify(log=folder))
-        assert found["log"] == {"size": found["log"]["size"], "checked": ["5 records"], "not_checked": []}
-        assert session.verify(log=tmp_path / "log")["log"] == found["log"]
+        found = soon(lambda: fetch(folder, curator) and session.verify(log=folder.path))
+        assert found.summary["records"] == 5
+        assert any("all 5 records of the transcript are among" in each for each in found.checked)
+        assert not any("log has the same" in each for each in found.not_checked)
+        assert session.verify(log=Log(folder.path)).summary["log"] == found.summary["log"]
         for change in (
             later,
             lambda documents: [*documents[:-2], documents[-1]],
@@ -208,12 +222,12 @@ class TestTheLog:
             other = curator.resume(session.id)
             other.told = SeenEntries()
             changing(other, change)
-            assert other.verify()["entries"] in (3, 4)  # a replay by itself cannot tell
+            assert other.verify(replay=True).summary["entries"] in (3, 4)  # a replay by itself cannot tell
             with pytest.raises(NotVerified, match="of the log that are kept"):
-                other.verify(log=folder)
+                other.verify(log=folder.path)
         session.ask(FEMALE)
         with pytest.raises(NotVerified, match="fetch those that came since"):
-            session.verify(log=folder)
+            session.verify(log=folder.path)
 
     def test_with_an_analysts_key(self, tmp_path: Path) -> None:
         """Checkpoints alone: what could not be checked is said, and a log that shrank or was forked between two looks
@@ -225,25 +239,27 @@ class TestTheLog:
             with Curator(honest.url, key) as ann:
                 session = ann.session(name, mechanism={"construction": "mw"}, epsilon=0.2, max_queries=9, max_updates=5)
 
-                def begun() -> dict[str, object]:
-                    found: dict[str, object] = session.verify(log=True)["log"]
-                    if not found["size"]:  # every log begins with an empty one
+                def begun() -> Verdict:
+                    found = session.verify(log=True)
+                    if not found.summary["log"]["size"]:  # every log begins with an empty one
                         raise NotVerified("not yet")
                     return found
 
-                first: dict[str, object] = soon(begun)  # type: ignore[assignment]
-                assert first["not_checked"] == ["that the records are in the log"]
+                first = soon(begun)
+                size = first.summary["log"]["size"]
+                assert any("that the records are in the log" in each for each in first.not_checked)
+                assert BEGINS not in first.not_checked
                 session.ask(FEMALE)
 
-                def grown() -> dict[str, object]:
-                    found: dict[str, object] = session.verify(log=True)["log"]
-                    if found["size"] == first["size"] or len(found["not_checked"]) < 2:  # type: ignore[arg-type]
+                def grown() -> Verdict:
+                    found = session.verify(log=True)
+                    if found.summary["log"]["size"] == size or BEGINS not in found.not_checked:
                         raise NotVerified("not yet")
                     return found
 
-                assert "that the log begins with what was shown before" in soon(grown)["not_checked"]  # type: ignore[operator]
+                soon(grown)
                 signer = Signer(bytes(range(32)))
-                size = ann._seen_log.look()["size"]
+                size = ann._service.seen_log.look()["size"]
                 for note, problem in (
                     (signer.note(size - 1, bytes(32)), "entries and had"),
                     (signer.note(size, bytes(32)), "two different logs"),
@@ -260,20 +276,18 @@ class TestTheLog:
                 with pytest.raises(Contradicted, match="not signed"):
                     session.verify(log=True)
                 planted(session, shown, [KeyChange.signed(size, signer, new)])
-                assert session.verify(log=True)["log"]["size"] == size + 9
+                assert session.verify(log=True).summary["log"]["size"] == size + 9
             # Who may have proofs is shown one, where there is one.
             session = admin.session(name, mechanism={"construction": "mw"}, epsilon=0.2, max_queries=9, max_updates=5)
             session.verify(log=True)
             session.ask(FEMALE)
 
-            def proven() -> list[str]:
-                checked: list[str] = session.verify(log=True)["log"]["checked"]
-                if len(checked) < 2:
+            def proven() -> None:
+                if BEGINS not in session.verify(log=True).checked:
                     raise NotVerified("not yet")
-                return checked
 
-            assert soon(proven)[1] == "that the log begins with what was shown before"
-            size = admin._seen_log.look()["size"]
+            soon(proven)
+            size = admin._service.seen_log.look()["size"]
             planted(session, signer.note(size + 1, bytes(32)))
             session.ask(AGES[0])
 
@@ -292,7 +306,7 @@ class TestTheLog:
         """Catches exit codes other than those documented."""
         session.ask_many([FEMALE, *AGES])
         kept = tmp_path / "log"
-        soon(lambda: LogFolder(kept).fetch(curator) and session.verify(log=kept))
+        soon(lambda: fetch(LogFolder(kept), curator) and session.verify(log=kept))
 
         def verify(*more: str) -> tuple[int, str]:
             client = {"CURATOR_URL": service.url, "CURATOR_API_KEY": service.admin_key}
@@ -302,9 +316,9 @@ class TestTheLog:
         code, told = verify()
         assert (code, "not checked: that the records are in the log" in told) == (0, True), told
         code, told = verify("--log", str(kept))
-        assert (code, "checked: 5 records" in told, "not checked" in told) == (0, True, False), told
+        assert (code, "checked: all 5 records" in told, "log has the same" in told) == (0, True, False), told
         code, told = verify("--log", str(kept), "--json")
-        assert (code, json.loads(told)["log"]["checked"]) == (0, ["5 records"])
+        assert (code, json.loads(told)["records"]) == (0, 5)
         code, told = verify("--log", str(tmp_path / "nothing"))
         assert code == 2, told
         session.ask(FEMALE)

@@ -25,13 +25,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curator_client import Curator, LogFolder, ProtocolError, Refused, Unreachable
-from curator_client import log as client_log
-from curator_client import releases as client_releases
-from curator_client._http import LEAST_RATE, SMALL
+from curator_client import Curator, ProtocolError, Refused, Unreachable, log_folder
+from curator_client._sync import releases as client_releases
+from curator_client._sync.http import LEAST_RATE
+from curator_client.calls import SMALL
+from curator_client.log_folder import LogFolder
 from curator_client.proofs.merkle import Frontier, leaf_hash
 from curator_client.proofs.notes import Signer
-from curator_client.releases import Release, ReleaseState
+from curator_client.release_states import ReleaseState
+from curator_client.tables import array, arrow_table
+from tests.kit.fetched import fetch
 from tests.kit.patience import patience
 
 pytestmark = pytest.mark.unit
@@ -127,10 +130,10 @@ def peak_of(call: Callable[[], Any], words: str) -> int:
 
 
 SMALL_ROUTES: dict[str, Callable[[Curator], Any]] = {
-    "the log's key": lambda curator: curator.log_key(),
-    "its statements": lambda curator: curator.log_key_statements(),
-    "a checkpoint": lambda curator: curator.log_checkpoint(),
-    "a proof": lambda curator: curator.log_consistency(1, 2),
+    "the log's key": lambda curator: curator.log_routes.key(),
+    "its statements": lambda curator: curator.log_routes.key_statements(),
+    "a checkpoint": lambda curator: curator.log_routes.checkpoint(),
+    "a proof": lambda curator: curator.log_routes.consistency(1, 2),
     "a refusal": lambda curator: curator.dataset("d"),
 }
 
@@ -162,9 +165,9 @@ def test_no_compression_is_asked_for(server: Server, curator: Curator) -> None:
         return whole(b'{"key": "k"}')
 
     server.say = say
-    request = curator._transport._http.build_request("GET", "/v1/log/key")
+    request = curator._service.transport._http.build_request("GET", "/v1/log/key")
     seen.append(request.headers["Accept-Encoding"])
-    assert curator.log_key() == "k"
+    assert curator.log_routes.key() == "k"
     assert seen == ["identity"]
 
 
@@ -181,7 +184,7 @@ def test_a_byte_now_and_then_is_not_waited_for(server: Server, curator: Curator,
     server.say = say
     began = time.monotonic()
     with pytest.raises(Unreachable):
-        curator.log_key()
+        curator.log_routes.key()
     assert time.monotonic() - began < patience(5)
 
 
@@ -213,8 +216,8 @@ def test_json_has_a_bottom(server: Server, curator: Curator) -> None:
     """The parser of the standard library gave up with a RecursionError."""
     server.say = lambda _: whole(DEEP)
     asked: list[Callable[[], Any]] = [
-        curator.log_key, lambda: curator.dataset("d"), curator.principals, lambda: curator.resume("S"),
-        lambda: curator.plan("d", epsilon=1, max_queries=1), lambda: curator.log_consistency(1, 2),
+        curator.log_routes.key, lambda: curator.dataset("d"), curator.principals, lambda: curator.resume("S"),
+        lambda: curator.plan("d", epsilon=1, max_queries=1), lambda: curator.log_routes.consistency(1, 2),
     ]  # fmt: skip
     for ask in asked:
         with pytest.raises(ProtocolError):
@@ -227,7 +230,11 @@ def test_json_has_a_bottom(server: Server, curator: Curator) -> None:
 def test_json_of_another_form_is_told(server: Server, curator: Curator) -> None:
     for body in (b"[]", b"null", b"3", b'"x"', b"{}"):
         server.say = lambda _, body=body: whole(body)  # type: ignore[misc]
-        for ask in (curator.log_key, curator.log_key_statements, lambda: curator.log_consistency(1, 2)):
+        for ask in (
+            curator.log_routes.key,
+            curator.log_routes.key_statements,
+            lambda: curator.log_routes.consistency(1, 2),
+        ):
             with pytest.raises(ProtocolError):
                 ask()
 
@@ -235,7 +242,7 @@ def test_json_of_another_form_is_told(server: Server, curator: Curator) -> None:
 def test_a_page_of_the_log_has_the_lines_that_it_may(server: Server, curator: Curator) -> None:
     server.say = lambda _: whole(b"\n" * 1_001)
     with pytest.raises(ProtocolError, match="a page of the log"):
-        curator.log_entries(0, 10**9)
+        curator.log_routes.entries(0, 10**9)
 
 
 def test_arrays_are_of_the_size_that_they_say(server: Server, curator: Curator) -> None:
@@ -245,19 +252,17 @@ def test_arrays_are_of_the_size_that_they_say(server: Server, curator: Curator) 
     content = written.getvalue()
     lying = content.replace(b"(2, 3), }        ", b"(2, 999999999), }"[:17])
     bodies = [lying, b"", b"PK\x03\x04", content[:-1], content + b"x", content.replace(b"<f8", b"|O8")]
-    from curator_client.curator import _array
-
     assert lying != content
-    assert (_array(content) == np.arange(6.0).reshape(2, 3)).all()
+    assert (array(content) == np.arange(6.0).reshape(2, 3)).all()
     for body in bodies:
         with pytest.raises(ProtocolError, match="not an array"):
-            _array(body)
+            array(body)
 
 
 def test_tables_are_tables() -> None:
     for body in (b"", b"\xff\xff\xff\xff" + struct.pack("<i", 1 << 30), b"ARROW1\0\0"):
         with pytest.raises(ProtocolError, match="not a table"):
-            client_releases.arrow_table(body)
+            arrow_table(body)
 
 
 @pytest.mark.parametrize("lines", ["dripping", "without end", "deep"])
@@ -277,7 +282,7 @@ def test_events_have_their_time_and_their_size(
             yield b"x" * (1 << 16)
 
     server.say = say
-    release = Release(curator._transport, release_state())
+    release = client_releases.Release(curator._service.transport, release_state())
     began = time.monotonic()
     with pytest.raises(Unreachable if lines == "dripping" else ProtocolError):
         next(release.events())
@@ -305,7 +310,7 @@ def test_a_transcript_is_what_the_log_can_say_of_it(
     server: Server, curator: Curator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three gigabytes of transcript used to be written for a session of one line."""
-    monkeypatch.setattr(client_log, "SINCE_BYTES", 1 << 18)
+    monkeypatch.setattr(log_folder, "SINCE_BYTES", 1 << 18)
     header = b'{"mechanism":{},"record":"header","session":"S"}'
     told = log_of([header])
 
@@ -316,11 +321,11 @@ def test_a_transcript_is_what_the_log_can_say_of_it(
 
     server.say = say
     folder = LogFolder(tmp_path)
-    folder.fetch(curator)
+    fetch(folder, curator)
     with pytest.raises(ProtocolError, match=f"more than {len(header) + 1 + (1 << 18):,} bytes"):
-        folder.fetch_transcripts(curator)
+        curator.log(tmp_path).fetch()
     with pytest.raises(ProtocolError, match="more than 1,000 bytes"):
-        folder.fetch_transcripts(curator, most_bytes=1000)
+        curator.log(tmp_path).fetch(most_bytes=1000)
     assert not [*tmp_path.rglob(".*.tmp")]
 
 
@@ -331,6 +336,6 @@ def test_a_log_grows_by_what_it_may(server: Server, curator: Curator, tmp_path: 
     server.say = lambda path: whole(told.get(path, page))
     folder = LogFolder(tmp_path)
     with pytest.raises(ProtocolError, match="grown by more than 4,194,304 bytes"):
-        folder.fetch(curator, most_bytes=4 << 20)
+        fetch(folder, curator, most_bytes=4 << 20)
     assert (tmp_path / "entries.ndjson").stat().st_size == 0
     assert not (tmp_path / "checkpoint").exists()

@@ -58,7 +58,7 @@ def test_a_survey(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
             )
             assert session.median("age").low <= np.median(AGE) <= session.median("age").high
             assert len(session.histogram("age", bins=[0, 20, 40, 60, 80])) == 4
-            assert session.verify()["status"] == "open"
+            assert session.verify().summary["status"] == "open"
         assert session.state().status == "closed"
         table = curator.what_if("flow", epsilon=[0.1, 0.2], max_queries=[10, 100])
         assert [(row["epsilon"], row["max_queries"]) for row in table] == [(0.1, 10), (0.1, 100), (0.2, 10), (0.2, 100)]

@@ -39,7 +39,7 @@ from curator_client import (
     question,
     where,
 )
-from curator_client._http import retry_after
+from curator_client._sync.http import retry_after
 from tests.kit.patience import patience
 
 pytestmark = pytest.mark.unit
@@ -79,7 +79,14 @@ ANSWER = {
 }
 SUM = {"spent_epsilon": 0, "reserved_epsilon": 0, "remaining_epsilon": 1}
 BUDGET = {"epsilon": 1, "delta": 1e-9, "regime": "pure", **SUM, "renyi": SUM, "pure": SUM, "impure": False}
-DATASET = {"name": "d", "kind": "table", "budget": BUDGET}
+DATASET = {
+    "name": "d",
+    "kind": "table",
+    "domain": {"attributes": []},
+    "privacy_unit": "one record added or removed",
+    "status": "registered",
+    "budget": BUDGET,
+}
 
 
 @dataclass

@@ -234,8 +234,13 @@ def test_measurements_are_listed_for_all_who_may_see_them(service: Service, anal
     shown = analyst.get(f"/v1/datasets/{name}/measurements/{one['id']}").json()
     assert shown["axes"] == [{"attribute": "sex", "labels": [0, 1]}]
     with Curator(service.url, service.admin_key) as client:
-        assert client.measurements(name) == every
-        assert client.measurement(name, one["id"]) == shown
+        measured = client.dataset(name).measurements()
+        assert [each.raw for each in measured] == every
+        (same,) = [each for each in measured if each.id == one["id"]]
+        assert (same.values(), same.by, same.recorded_at) == (shown, one["by"], one["recorded_at"])
+        counts = same.table()
+        assert [float(row.value) for row in counts] == shown["values"]
+        assert counts.cell(1).standard_error == shown["standard_error"]
     truth = np.bincount(CODES["sex"], minlength=2)
     assert np.abs(np.array(shown["values"]) - truth).max() < 6 * shown["standard_error"]
     stream = analyst.get(

@@ -122,5 +122,5 @@ def test_the_client_speaks_to_it(service: Service) -> None:
         session = client.session(dataset, mechanism={"construction": "mw"}, epsilon=0.5, max_queries=10, max_updates=5)
         answer = session.ask(question(where(sex={"equals": "male"})))
         assert (float(answer), answer.source) == (5000.0, "measurement")
-        assert session.hypothesis().updates == 1
+        assert session.hypothesis_array().updates == 1
         assert session.close().status == "closed"

@@ -76,7 +76,7 @@ def test_a_ledger_stands_where_it_stands_on_every_page(service: Service) -> None
 
 def test_the_client_has_all_of_a_list(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a client that takes the first page for all."""
-    monkeypatch.setattr("curator_client.curator.PAGE", 2)
+    monkeypatch.setattr("curator_client._sync.service.PAGE", 2)
     name = people(service)
     analyst = service.principal("analyst")
     ids = [open_session(analyst, name, epsilon=0.01)["id"] for _ in range(5)]

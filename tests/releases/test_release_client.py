@@ -35,14 +35,15 @@ def test_from_asking_to_tables(service: Service, curator: Curator, capsys: pytes
     assert (asked.state.status, asked.state.ended) == ("queued", False)
     assert asked.plan.mode == "release"
     seen: list[ReleaseState] = []
-    assert asked.wait(seen.append) is asked
+    seen += asked.events()
+    assert asked.wait() is asked
     assert seen[-1] == asked.state == curator.existing_release(asked.id).state
     assert (asked.status, asked.state.progress) == ("done", 1.0)
     assert asked.wait(progress=True).state.ended
-    assert [state.id for state in curator.releases()] == [asked.id]
+    assert [each.id for each in curator.releases()] == [asked.id]
     table = asked.answers()
-    assert table.num_rows == 6
-    assert set(table.column_names) == {"question", "sex", "age", "value", "standard_error", "low", "high"}
+    assert len(table) == 6
+    assert {*table.columns} == {"question", "sex", "age", "value", "standard_error", "low", "high"}
     with pytest.raises(Refused) as refusal:
         asked.edges()
     assert refusal.value.type == "not-found"
@@ -55,11 +56,11 @@ def test_what_to_expect(service: Service, curator: Curator) -> None:
     """Catches a plan that loses a method or its refusal, and a table that says another one is best."""
     dataset = people(service)
     plan = curator.plan_release(dataset, workload={"marginals": 1}, epsilon=0.5)
-    methods = {way.name: way for way in plan.ways if not way.interactive}
-    assert plan.best == plan.ways[0].name
+    methods = {way.name: way for way in plan if not way.interactive}
+    assert plan.best == plan[0].name
     assert methods["factorization"].root_mean_square is not None
     assert methods["synthetic_graph"].problem is not None
-    assert {way.name for way in plan.ways if way.interactive} >= {"evidence", "gaussian", "mw"}
+    assert {way.name for way in plan if way.interactive} >= {"evidence", "gaussian", "mw"}
     code, shown, _ = command(service, "plan", dataset, "--workload", "marginals=1", "--epsilon", "0.5")
     assert code == 0
     (best,) = [line for line in shown.splitlines() if "best" in line]

@@ -39,7 +39,7 @@ def test_the_client_asks_statements(service: Service) -> None:
         assert [row["sex"] for row in result] == ["female", "male", None]
         assert all(abs(row["n"] - true) < 6 * row["n_se"] for row, true in zip(result, TRUE, strict=True))
         assert [answer.charged for answer in result.answers] == [pytest.approx(price)]
-        assert session.seen == (result.answers[0].sequence, result.answers[0].entry_hash)
+        assert session.head == (result.answers[0].sequence, result.answers[0].entry_hash)
         assert session.sql(statement, at_most=0).answers[0].charged == 0
         with pytest.raises(SqlRefused) as refused:
             session.sql(f'SELECT COUNT(*)\nFROM "{name}" WHERE age > 3')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ from app.cli.options import AsJson, DatasetName, existing_file
 from app.cli.rendering import err, print_json, say, show_books, show_verdict
 
 if TYPE_CHECKING:
-    from curator_client.proofs.notes import Checkpoint
+    from curator_client import Verdict
 
 
 @audits.command("publication")
@@ -133,7 +133,7 @@ def audit_replay(
 
 def _replay_folder(folder: Path, memory_limit: int, *, as_json: bool) -> None:
     """Replay all that a folder keeps, and print what was found."""
-    from curator_client.log import LogFolder
+    from curator_client.log_folder import LogFolder
 
     with judging("the folder is not what was signed: "), _replaying() as progress:
         verdict = LogFolder(folder).replay(progress, memory_limit=memory_limit)
@@ -190,12 +190,18 @@ MaxAge = Annotated[
 ]
 
 
-def _tell(found: Checkpoint, words: str, *, as_json: bool, **more: object) -> None:
+def _tell(log: Mapping[str, object], words: str, *, as_json: bool, **more: object) -> None:
     """Print what was found of a log: as a sentence, or its checkpoint and more as JSON."""
     if as_json:
-        print_json({"origin": found.origin, "size": found.size, "root": found.root.hex(), **more})
+        print_json({**log, **more})
     else:
         say(words)
+
+
+def _found(verdict: Verdict, *, as_json: bool) -> None:
+    """Print a verdict on a log: what was checked and what was not, or its summary as JSON."""
+    more = {name: fact for name, fact in verdict.summary.items() if name != "log"}
+    _tell(verdict.summary["log"], str(verdict), as_json=as_json, **more)
 
 
 @audits.command("fetch")
@@ -220,8 +226,8 @@ def audit_fetch(
     the checkpoint that contradicts it as `refused`. 1 when too few witnesses have cosigned. Needs an auditor's key; an
     administrator's reads the log, and his own transcripts.
     """
-    from curator_client.log import LogFolder
     from curator_client.quorum import Quorum
+    from curator_client.verdict import log_of
 
     most_bytes = parse_size(max_size, "--max-size")
     try:
@@ -229,18 +235,13 @@ def audit_fetch(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--witness-key") from None
     with client("Fetching the log") as curator, judging("the log cannot be what it was: "):
-        kept = LogFolder(folder)
-        found = kept.fetch(curator, witness_keys or (), need, max_age, most_bytes)
-        transcripts = kept.fetch_transcripts(curator, most_bytes)
-    _tell(
-        found,
-        f"{found.origin}: {found.size} entries are verified\ntranscripts written: {transcripts.written}",
-        as_json=as_json,
-        transcripts_written=transcripts.written,
-        transcripts_refused=list(transcripts.refused),
-    )
-    if transcripts.refused:
-        say(f"transcripts that are not for this key: {len(transcripts.refused)}; an auditor's reads all", err)
+        log = curator.log(folder)
+        found = log.fetch(witnesses=witness_keys or (), need=need, max_age=max_age, most_bytes=most_bytes)
+    words = f"{found.checkpoint.origin}: {found} entries are verified\ntranscripts written: {found.written}"
+    told = {"transcripts_written": found.written, "transcripts_refused": list(found.refused)}
+    _tell(log_of(found.checkpoint), words, as_json=as_json, **told)
+    if found.refused:
+        say(f"transcripts that are not for this key: {len(found.refused)}; an auditor's reads all", err)
 
 
 @audits.command("cosign")
@@ -262,7 +263,7 @@ def audit_cosign(
     for one folder and one log; the service keeps the first one that you tell. Exit code 3 as of `fetch`; nothing is
     cosigned then.
     """
-    from curator_client.log import LogFolder
+    from curator_client.verdict import log_of
     from curator_client.witnessing import cosign, witness_of
 
     try:
@@ -270,9 +271,9 @@ def audit_cosign(
     except ValueError as error:
         raise Refusal(str(error)) from None
     with client("Fetching the log") as curator, judging("nothing is cosigned: "):
-        found = cosign(LogFolder(folder), curator, witness)
+        found = cosign(folder, curator, witness)
     key = witness.verifier.text()
-    _tell(found, f"{found.origin}: cosigned at {found.size} entries\n{key}", as_json=as_json, witness=key)
+    _tell(log_of(found), f"{found.origin}: cosigned at {found.size} entries\n{key}", as_json=as_json, witness=key)
 
 
 @audits.command("compare")
@@ -294,13 +295,10 @@ def audit_compare(
     Exit code 3 when there are two histories: both signed checkpoints are kept below `forked`. 1 when that cannot be
     told: the other has seen more, and shows only a checkpoint.
     """
-    from curator_client.comparing import compare
-    from curator_client.log import LogFolder
+    from curator_client import Log
 
     with judging(""):
-        smaller, larger = compare(LogFolder(folder), other)
-    words = f"{larger.origin}: one log; of its {larger.size} entries the first {smaller.size} were shown to both"
-    _tell(larger, words, as_json=as_json, shown_to_both=smaller.size)
+        _found(Log(folder).compare(other), as_json=as_json)
 
 
 @audits.command("forget-witness")
@@ -326,12 +324,10 @@ def audit_verify(
 
     Exit code 1 when that is not so, as far as the log is kept, 3 when the folder is not what was verified.
     """
-    from curator_client.log import LogFolder
+    from curator_client import Log
 
     with judging(""):
-        found, count = LogFolder(folder).verify(transcript)
-    words = f"all {count} records are among the {found.size} entries of {found.origin}"
-    _tell(found, words, as_json=as_json, records=count)
+        _found(Log(folder).verify(transcript), as_json=as_json)
 
 
 @audits.command("report")
@@ -421,11 +417,9 @@ def audit_commitment(
     Exit code 1 when it is another file or another key, or the log has no commitment of the data set, 3 when the folder
     is not what was verified.
     """
-    from curator_client.log import LogFolder
+    from curator_client import Log
 
     if not re.fullmatch(r"[0-9a-f]{64}", key := key.strip().lower()):
         raise typer.BadParameter("a key has 64 hexadecimal digits", param_hint="--key")
     with judging(""):
-        found = LogFolder(folder).check_commitment(name, file, bytes.fromhex(key))
-    words = f"{file} is the file that {name} was registered with, by the {found.size} entries of {found.origin}"
-    _tell(found, words, as_json=as_json, dataset=name, file=str(file))
+        _found(Log(folder).check_file(name, file, key), as_json=as_json)

@@ -189,5 +189,5 @@ def dataset_dummy(
     if to.suffix not in (".csv", ".parquet", ".arrow"):
         raise Refusal("the name must end in .csv, .parquet or .arrow")
     with client("Asking for made-up records") as curator:
-        curator.save_dummy(name, to, records=records, seed=seed)
+        curator.dataset(name).save_dummy(to, records, seed=seed)
     say(f"Wrote {to}: made up from the declaration of {name}, nothing of its data.")

@@ -63,7 +63,7 @@ def release_ask(
     }
     asked, share = parse_workload(workload), parse_decimal(epsilon, "epsilon")
     with client("Asking for the release") as curator:
-        made = curator.release(dataset, workload=asked, epsilon=share, method=method, **options)
+        made = curator.release(dataset, asked, epsilon=share, method=cast(Any, method), **options)
     show_release(made.state, as_json=as_json)
 
 
@@ -104,14 +104,16 @@ def publish(
         made = curator.publish(
             dataset, tables=None if session else [*asked, *listed], session=session, epsilon=share, within=within
         )
-        made.wait(show)
+        for state in made.events():
+            show(state)
+        made.wait()
     with client("Downloading the tables") as curator:
         found = curator.existing_release(made.id)
         output.mkdir(parents=True, exist_ok=True)
         manifest = found.manifest()
-        files = [found.save(output / "tables.xlsx", "tables")]
+        files = [found.save(output / "tables.xlsx", part="tables")]
         for table in cast(list[Mapping[str, Any]], manifest["tables"]):
-            files.append(found.save(output / f"table-{table['table']}.csv", f"table-{table['table']}"))
+            files.append(found.save(output / f"table-{table['table']}.csv", part=f"table-{table['table']}"))
         files.append(output / "manifest.json")
         files[-1].write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     if as_json:
@@ -131,7 +133,7 @@ def release_plan(dataset: DatasetName, epsilon: Epsilon, workload: Workload, as_
     """Show every method with the errors to expect, best first. Charges nothing."""
     asked, share = parse_workload(workload), parse_decimal(epsilon, "epsilon")
     with client("Planning") as curator:
-        found = curator.plan_release(dataset, workload=asked, epsilon=share)
+        found = curator.plan_release(dataset, asked, epsilon=share)
     show_ways(found, as_json=as_json)
 
 
@@ -140,7 +142,7 @@ def release_list(as_json: AsJson = False) -> None:
     """List the releases you may see."""
     with client("Asking for the releases") as curator:
         found = curator.releases()
-    show_releases(found, as_json=as_json)
+    show_releases([each.state for each in found], as_json=as_json)
 
 
 @releases.command("show")
@@ -190,7 +192,7 @@ def release_data(
     with client("Downloading the data") as curator:
         found = curator.existing_release(release)
         try:
-            target = found.save(output, part)
+            target = found.save(output, part=part)
         except ValueError as error:
             raise Refusal(str(error)) from None
     say(f"Wrote {target} ({target.stat().st_size:,} bytes).")

@@ -185,15 +185,11 @@ def session_verify(
     or the folder is not what was signed.
     """
     with client("Verifying the session") as curator, judging("the log cannot be what it was: "):
-        found = curator.resume(session).verify(log=log or True)
+        found = curator.resume(session).verify(log=log or True, replay=True)
     if as_json:
-        print_json(found)
-        return
-    told = found["log"]
-    say(f"{found['entries']} entries replay; the log has {told['size']} entries")
-    for what, items in (("checked", told["checked"]), ("not checked", told["not_checked"])):
-        for item in items:
-            say(f"{what}: {item}")
+        print_json({**found.summary, "checked": found.checked, "not_checked": found.not_checked})
+    else:
+        say(str(found))
 
 
 def _mechanism(text: str | None) -> Any:

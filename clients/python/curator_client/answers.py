@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast, overload
 from unicodedata import combining, east_asian_width
 
@@ -13,8 +14,6 @@ from curator_client.extras import extra
 from curator_client.words import UNCERTAIN, named, shown
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     import matplotlib.axes
     import pandas
     import polars
@@ -27,6 +26,8 @@ Json = Mapping[str, Any]
 Source = Literal["measurement", "estimate", "cached", "hypothesis"]
 #: What a cell is called: a value, a range, or None where records have no value.
 Label = int | float | str | None
+#: Where a file is.
+Path = str | PathLike[str]
 #: Rows of a table that are printed.
 ROWS = 40
 #: Columns behind those of the axes.

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from curator_client.errors import Contradicted, NotVerified
-from curator_client.log import LogFolder, whole_lines
+from curator_client.log_folder import LogFolder, whole_lines
 from curator_client.proofs.follower import Follower, LinesRefused, LogForked
 from curator_client.proofs.notes import Checkpoint, NoteRefused, note_at
 

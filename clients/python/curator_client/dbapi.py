@@ -24,7 +24,8 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from curator_client import errors
-from curator_client.curator import Curator, Session
+from curator_client._sync.curator import Curator
+from curator_client._sync.session import Session
 from curator_client.results import SqlResult
 from curator_client.sql_literals import bound
 

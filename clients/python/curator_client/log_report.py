@@ -7,7 +7,7 @@ from typing import Any
 
 from curator_client.errors import NotVerified
 from curator_client.extras import server
-from curator_client.log import LogFolder
+from curator_client.log_folder import LogFolder
 from curator_client.proofs.follower import Follower
 from curator_client.proofs.notes import Checkpoint, NoteRefused, note_at
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
+from curator_client.answers import Label
 from curator_client.errors import ProtocolError, Refused, refusal
 from curator_client.expectations import expectation_text
 
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from curator_client.calls import Reply
+
 JSON = Mapping[str, Any]
 Role = Literal["admin", "analyst", "auditor"]
+Kind = Literal["table", "graph", "bipartite", "matrix", "multiset"]
 
 
 def need(reply: object, name: str) -> Any:
@@ -262,52 +266,120 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Dataset:
-    """The public facts of a data set: its domain and budget, ``unit``, what neighbours differ in, and the
-    ``commitment`` to its private file, None where it was registered before there were any. ``grant`` is what the caller
-    may hold of it and what is left of that, None without a grant.
+class Attribute:
+    """An attribute of a table as it is declared.
+
+    ``labels`` are the values of categories, or the codes; None for numbers and dates. Numbers have ``lower`` and
+    ``upper``, and ``edges`` of the bins in which they are counted where nothing else is asked. ``has_mean`` says
+    whether it is declared with a grid: then sums, means, variances and quantiles may be asked. ``missing`` says whether
+    a record may be without a value. ``raw`` is the declaration, which has the rest.
     """
 
     name: str
-    kind: str
-    budget: Budget
+    labels: tuple[Label, ...] | None
+    lower: float | None
+    upper: float | None
+    edges: tuple[Any, ...] | None
+    has_mean: bool
+    missing: bool
     raw: JSON = field(repr=False)
-    commitment: str | None = None
-    grant: Grant | None = None
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
-        """From a public descriptor."""
-        commitment, grant = reply.get("commitment"), reply.get("grant")
+        """From an item of a descriptor's ``attributes``."""
+        values, size, edges = reply.get("values"), reply.get("size"), reply.get("edges")
+        lower, upper = optional_float(reply.get("lower")), optional_float(reply.get("upper"))
+        bins = optional_int(reply.get("bins"))
+        if edges is None and bins and lower is not None and upper is not None:
+            edges = [lower + (upper - lower) * place / bins for place in range(bins + 1)]
+        if edges and lower is None:
+            lower, upper = float(edges[0]), float(edges[-1])
+        labels = values if values is not None else None if size is None else range(int(size))
         return cls(
-            str(need(reply, "name")),
-            str(need(reply, "kind")),
-            Budget.parse(need(reply, "budget")),
-            dict(reply),
-            None if commitment is None else str(commitment),
-            None if grant is None else Grant.parse(grant),
+            name=str(need(reply, "name")),
+            labels=None if labels is None else tuple(labels),
+            lower=lower,
+            upper=upper,
+            edges=None if edges is None else tuple(edges),
+            has_mean=reply.get("grid") is not None,
+            missing=reply.get("missing") is True,
+            raw=dict(reply),
         )
 
 
 @dataclass(frozen=True)
-class Registered:
-    """A data set that was registered just now: what is to be known of its declaration, and what became of the records
-    of its file, None where it is no table. Both are told once.
+class Described:
+    """The public facts of a data set. ``domain`` is what was declared of it, of a table its ``attributes`` by name;
+    ``privacy_unit`` is what neighbours differ in; ``records`` how many there are, None where that is not public;
+    ``commitment`` the one to its private file, None where it was registered before there were any; ``grant`` what the
+    caller may hold of it and what is left of that, None without a grant.
     """
 
-    dataset: Dataset
-    warnings: tuple[str, ...]
-    report: Report | None = field(repr=False)
+    name: str
+    kind: Kind
+    description: str
+    attributes: Mapping[str, Attribute] = field(repr=False)
+    domain: JSON = field(repr=False)
+    privacy_unit: str
+    records: int | None
+    budget: Budget
+    status: Literal["registered", "retired"]
+    commitment: str | None
+    grant: Grant | None
+    raw: JSON = field(repr=False)
 
     @classmethod
-    def parse(cls, reply: JSON) -> Self:
-        """From the reply to ``POST /v1/datasets``."""
-        report = reply.get("report")
+    def parse(cls, reply: JSON, **more: Any) -> Self:
+        """From a public descriptor."""
+        domain = need(reply, "domain")
+        commitment, grant = reply.get("commitment"), reply.get("grant")
+        attributes = map(Attribute.parse, need(domain, "attributes") if reply.get("kind") == "table" else ())
         return cls(
-            Dataset.parse(reply),
-            tuple(map(str, reply.get("warnings", ()))),
-            None if report is None else Report.parse(report),
+            name=str(need(reply, "name")),
+            kind=cast(Kind, str(need(reply, "kind"))),
+            description=str(reply.get("description") or ""),
+            attributes={each.name: each for each in attributes},
+            domain=cast(JSON, domain),
+            privacy_unit=str(need(reply, "privacy_unit")),
+            records=optional_int(reply.get("records")),
+            budget=Budget.parse(need(reply, "budget")),
+            status=need(reply, "status"),
+            commitment=None if commitment is None else str(commitment),
+            grant=None if grant is None else Grant.parse(grant),
+            raw=dict(reply),
+            **more,
         )
+
+    def __str__(self) -> str:
+        return "\n".join([self._head(), *("  ".join(row).rstrip() for row in self._rows())])
+
+    def _repr_html_(self) -> str:
+        from curator_client.figures import escaped
+
+        rows = "".join(f"<tr>{''.join(f'<td>{escaped(text)}</td>' for text in row)}</tr>" for row in self._rows())
+        told = f"<p>{escaped(self.description)}</p>" if self.description else ""
+        return f"<p>{escaped(self._head())}</p>{told}<table><tbody>{rows}</tbody></table>"
+
+    def _head(self) -> str:
+        records = "" if self.records is None else f", {self.records:,} records"
+        budget = f"epsilon {self.budget.left} of {self.budget.epsilon} left"
+        return f"{self.name}: {self.kind}{records}; {self.privacy_unit}; {budget}"
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        """Of a table a row an attribute: its name, its values, and what may be asked of it."""
+        return [(each.name, _values(each), "has a mean" if each.has_mean else "") for each in self.attributes.values()]
+
+
+def _values(attribute: Attribute) -> str:
+    """What values an attribute has, in a few words."""
+    if attribute.labels is not None:
+        told = [str(label) for label in attribute.labels[:8]]
+        words = ", ".join([*told, *(["..."] if len(attribute.labels) > len(told) else [])])
+    elif attribute.lower is not None:
+        words = f"{attribute.lower:g} to {attribute.upper:g}"
+    else:
+        words = " to ".join(map(str, attribute.raw.get("dates", ())))
+    return f"{words}, or no value" if attribute.missing else words
 
 
 @dataclass(frozen=True)
@@ -615,3 +687,9 @@ class Hypothesis:
 
     array: NDArray[np.float64]
     updates: int | None
+
+    @classmethod
+    def parse(cls, array: NDArray[np.float64], reply: Reply) -> Self:
+        """From the array of a reply, and its header."""
+        updates = reply.headers.get("curator-updates", "")
+        return cls(array, int(updates) if updates.isdigit() else None)

@@ -20,3 +20,16 @@ def line(text: str, *, last: bool = False) -> None:
 def counted(done: int, of: int | None) -> None:
     """Show how many of all are done."""
     line(f"{done:,}" if of is None else f"{done:,} of {of:,}", last=done == of)
+
+
+def heard_by(progress: Progress) -> Callable[[int, int | None], None] | None:
+    """Who hears of how much is done; None where nobody does."""
+    if callable(progress):
+        return progress
+    return counted if progress else None
+
+
+def downloading(progress: Progress) -> Callable[[int], None] | None:
+    """Who hears of bytes of which nobody knows how many there will be; None where nobody does."""
+    show = heard_by(progress)
+    return None if show is None else lambda done: show(done, None)

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from curator_client.errors import NotVerified, Refused
-from curator_client.log_routes import LogRoutes
-from curator_client.proofs.follower import Follower
-from curator_client.proofs.notes import Checkpoint, NoteUnsigned, Verifier, WitnessVerifier
+from curator_client.errors import NotVerified
+from curator_client.proofs.notes import NoteUnsigned, WitnessVerifier
 
 
 @dataclass(frozen=True)
@@ -44,19 +42,13 @@ class Quorum:
             raise ValueError(f"of {len(witnesses)} witnesses 1 to {len(witnesses)} can be needed")
         return Quorum(witnesses, need or len(witnesses), max_age) if witnesses else None
 
-    def ask(self, curator: LogRoutes) -> bytes:
-        """The newest checkpoint that enough of them have cosigned; the log's own signature is not checked.
+    def check(self, note: bytes) -> None:
+        """Check that enough of them have cosigned a checkpoint; the log's own signature is not checked.
 
         Raises:
-            NotVerified: when there is none, or none that is new enough.
-            NoteMalformed: when what the service shows is no note.
+            NotVerified: when they have not, or too long ago.
+            NoteMalformed: when it is no note.
         """
-        try:
-            note = curator.log_checkpoint(self.need, [each.text() for each in self.witnesses])
-        except Refused as problem:
-            if problem.type != "not-found":
-                raise
-            raise NotVerified(f"no checkpoint was cosigned by {self.need} of the witnesses named") from None
         times = []
         for witness in self.witnesses:
             with suppress(NoteUnsigned):  # it may be one of those that are not needed
@@ -70,17 +62,3 @@ class Quorum:
             raise NotVerified(
                 f"{len(fresh)} of the witnesses named have cosigned what is shown{aged}, and {self.need} are needed"
             )
-        return note
-
-
-def check_connected(curator: LogRoutes, verifier: Verifier, earlier: Checkpoint, later: Checkpoint) -> None:
-    """Check by a proof of the service that one checkpoint begins with another; both were verified.
-
-    Raises:
-        LogShrank: when the later one is smaller.
-        LogForked: when it does not.
-    """
-    state = Follower(verifier, earlier)
-    state.check_sizes(later)
-    if 0 < earlier.size < later.size:
-        state.check_growth(later, curator.log_consistency(earlier.size, later.size))

@@ -16,32 +16,33 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from curator_client import durable
+from curator_client._sync.curator import Curator
+from curator_client._sync.log_routes import LogRoutes
 from curator_client.errors import Contradicted, NotVerified, Refused
-from curator_client.log import LogFolder
-from curator_client.log_routes import LogRoutes
+from curator_client.log_folder import LogFolder
 from curator_client.proofs.follower import LogForked, LogShrank
 from curator_client.proofs.notes import Checkpoint, NoteRefused, Witness
-from curator_client.quorum import check_connected
 
 #: How many witnesses are looked for whom to join, at most.
 _MOST = 100
 _KEY_BYTES = 32
 
 
-def cosign(folder: LogFolder, curator: LogRoutes, witness: Witness) -> Checkpoint:
+def cosign(path: Path | str, curator: Curator, witness: Witness) -> Checkpoint:
     """Bring a folder up to date, cosign its checkpoint and send it to the service; which one.
 
     Checkpoints in between that others have cosigned are cosigned first: witnesses who come at different times would
     hardly ever find the same size.
 
     Raises:
-        Contradicted: as :meth:`LogFolder.fetch`; and when the log is not what was cosigned before, or what another has
-            cosigned is not part of it. Nothing is cosigned.
+        Contradicted: as :meth:`curator_client.Log.fetch`; and when the log is not what was cosigned before, or what
+            another has cosigned is not part of it. Nothing is cosigned.
         NotVerified: when the log is empty, or somebody else uses the folder.
         Refused: when the service refuses it.
     """
+    folder, routes = LogFolder(path), curator.log_routes
     with _alone(folder.path):
-        found = folder.fetch(curator)
+        found = curator.log(path).fetch(transcripts=False).checkpoint
         note = (folder.path / "checkpoint").read_bytes()
         last = folder.path / "cosigned"
         try:
@@ -52,15 +53,15 @@ def cosign(folder: LogFolder, curator: LogRoutes, witness: Witness) -> Checkpoin
                 raise NotVerified("the log is empty: there is nothing yet that a witness could have seen")
             before = folder.signed(last.read_bytes())[1] if last.exists() else None
             if before is not None:
-                check_connected(curator, verifier, before, found)
-            for other in _others(folder, curator, 0 if before is None else before.size, found.size):
+                routes.check_connected(verifier, before, found)
+            for other in _others(folder, routes, 0 if before is None else before.size, found.size):
                 try:
-                    check_connected(curator, verifier, folder.signed(other)[1], found)
+                    routes.check_connected(verifier, folder.signed(other)[1], found)
                 except (LogForked, LogShrank):
-                    durable.write(folder.path / "refused", other, mode=0o666)
+                    folder.write("refused", other)
                     raise
-                _send(last, curator, witness, other)
-            _send(last, curator, witness, note)
+                _send(last, routes, witness, other)
+            _send(last, routes, witness, note)
         except (LogForked, LogShrank, NoteRefused) as error:
             raise Contradicted(str(error)) from None
     return found
@@ -90,7 +91,7 @@ def witness_of(path: Path, name: str | None) -> Witness:
     return made
 
 
-def _others(folder: LogFolder, curator: LogRoutes, after: int, before: int) -> list[bytes]:
+def _others(folder: LogFolder, routes: LogRoutes, after: int, before: int) -> list[bytes]:
     """Checkpoints between two sizes that others have cosigned, the smallest first: of one witness at least, of two, and
     so on.
 
@@ -100,7 +101,7 @@ def _others(folder: LogFolder, curator: LogRoutes, after: int, before: int) -> l
     found = {}
     for count in range(1, _MOST):
         try:
-            note = curator.log_checkpoint(count)
+            note = routes.checkpoint(count)
         except Refused as problem:
             if problem.type != "not-found":
                 raise
@@ -111,11 +112,11 @@ def _others(folder: LogFolder, curator: LogRoutes, after: int, before: int) -> l
     return [found[size] for size in sorted(found)]
 
 
-def _send(last: Path, curator: LogRoutes, witness: Witness, note: bytes) -> None:
+def _send(last: Path, routes: LogRoutes, witness: Witness, note: bytes) -> None:
     """Cosign a note that was checked, remember it, and let it go."""
     made = witness.cosign(note, int(time.time()))
     durable.write(last, made, mode=0o666)
-    curator.log_cosign(witness.verifier.text(), made)
+    routes.cosign(witness.verifier.text(), made)
 
 
 @contextmanager

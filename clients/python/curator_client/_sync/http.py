@@ -1,3 +1,5 @@
+# Made of _async/http.py by make_sync.py: change that.
+
 """One logical call over HTTP: tried again when that is safe, until it is answered or its time is up.
 
 A call is *repeatable* when to send it twice does no more than to send it once: reads, ``PUT``, and every call with an
@@ -12,18 +14,20 @@ read as JSON of a bounded depth, and has its time: so many seconds, and more onl
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpcore
 import httpx
 
+from curator_client._sync.waiting import sleep
 from curator_client.calls import SMALL, Call, Reply
 from curator_client.durable import written
 from curator_client.errors import ProtocolError, Refused, Unreachable, refusal
@@ -53,26 +57,35 @@ def retry_after(response: httpx.Response) -> float | None:
         return None
 
 
-class _Pace(threading.local):
-    """The time of the try that is under way in a thread; none where ``seconds`` is None."""
+class _Pace:
+    """The time of a try that is under way; none where ``seconds`` is None."""
 
-    seconds: float | None = None
-    began: float = 0.0
-    moved: int = 0
-
-    def begin(self, seconds: float | None) -> None:
-        """Begin a try."""
-        self.seconds, self.began, self.moved = seconds, time.monotonic(), 0
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds, self._began = seconds, time.monotonic()
+        self.moved = 0
 
     def left(self, timeout: float | None) -> float | None:
         """Seconds for which the next bytes may be waited for, at most those of a timeout; 0 when the time is over."""
-        if self.seconds is None:
+        if self._seconds is None:
             return timeout
-        rest = max(0.0, self.began + self.seconds + self.moved / LEAST_RATE - time.monotonic())
+        rest = max(0.0, self._began + self._seconds + self.moved / LEAST_RATE - time.monotonic())
         return rest if timeout is None else min(rest, timeout)
 
 
-_PACE = _Pace()
+#: Of the thread or task that reads: connections are handed on, and do not know whose they are.
+_PACE: ContextVar[_Pace] = ContextVar("pace")
+
+
+def _pace() -> _Pace:
+    return _PACE.get(_UNHURRIED)
+
+
+_UNHURRIED = _Pace(None)
+
+
+def _begin(seconds: float | None) -> None:
+    """Begin a try, or a line."""
+    _PACE.set(_Pace(seconds))
 
 
 class _PacedStream(httpcore.NetworkStream):
@@ -84,19 +97,21 @@ class _PacedStream(httpcore.NetworkStream):
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        left = _PACE.left(timeout)
+        pace = _pace()
+        left = pace.left(timeout)
         if left == 0:
             raise httpcore.ReadTimeout("too slow")
         data = self._stream.read(max_bytes, left)
-        _PACE.moved += len(data)
+        pace.moved += len(data)
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        left = _PACE.left(timeout)
+        pace = _pace()
+        left = pace.left(timeout)
         if left == 0:
             raise httpcore.WriteTimeout("too slow")
         self._stream.write(buffer, left)
-        _PACE.moved += len(buffer)
+        pace.moved += len(buffer)
 
     def close(self) -> None:
         self._stream.close()
@@ -162,7 +177,7 @@ class Transport:
             Refused: when the service refuses.
             Unreachable: when there is no reply within the time for retries.
         """
-        return self._consume(call, lambda response: _whole(response, call.most))
+        return self._consume(call, partial(_whole, most=call.most))
 
     def json(self, call: Call) -> Any:
         """The JSON of the successful reply to ``call``.
@@ -172,7 +187,7 @@ class Transport:
             Refused: as :meth:`send`.
             Unreachable: as :meth:`send`.
         """
-        return self.send(call).json()
+        return (self.send(call)).json()
 
     def _consume(self, call: Call, reader: Callable[[httpx.Response], T]) -> T:
         """Give what ``reader`` makes of the successful reply, whose body is still to be read.
@@ -187,7 +202,7 @@ class Transport:
         deadline = time.monotonic() + self._retry_for
         pause = FIRST_PAUSE
         while True:
-            _PACE.begin(self._timeout)
+            _begin(self._timeout)
             try:
                 with closing(self._http.send(self._request(call), stream=True)) as response:
                     if response.is_success:
@@ -203,7 +218,7 @@ class Transport:
                 wait = pause * random.uniform(0.5, 1.0) if asked is None else asked
                 if refused.status not in RETRIED or time.monotonic() + wait > deadline:
                     raise refused
-            time.sleep(wait)
+            sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def download(self, call: Call, target: Path, progress: Callable[[int], None] | None = None) -> None:
@@ -240,11 +255,12 @@ class Transport:
             Refused: when the service refuses, other than for the moment: then there is nothing.
             Unreachable: when the connection breaks, or a line takes longer.
         """
-        _PACE.begin(self._timeout)
+        _begin(self._timeout)
         try:
             with closing(self._http.send(self._request(call), stream=True)) as response:
                 if response.is_success:
-                    yield from _lines(_plain(response), SMALL, seconds)
+                    for line in _lines(_plain(response), SMALL, seconds):
+                        yield line
                     return
                 refused = _refused(response)
         except httpx.TransportError as error:
@@ -297,7 +313,7 @@ def _whole(response: httpx.Response, most: int) -> Reply:
     Raises:
         ProtocolError: when it is compressed, or larger than ``most`` bytes.
     """
-    content = b"".join(_pieces(_plain(response), most))
+    content = b"".join([piece for piece in _pieces(_plain(response), most)])
     return Reply(response.status_code, dict(response.headers), content, str(response.request.url))
 
 
@@ -320,13 +336,13 @@ def _lines(response: httpx.Response, most: int, seconds: float) -> Iterator[str]
     """
     rest = b""
     # Each line has its own time, and what the reply began with counts no more.
-    _PACE.begin(seconds)
+    _begin(seconds)
     for piece in response.iter_bytes():
         *whole, rest = (rest + piece).split(b"\n")
         if len(rest) > most or any(len(line) > most for line in whole):
             raise ProtocolError(f"{response.request.url} answered with a line of more than {most:,} bytes")
         if whole:
-            _PACE.begin(seconds)
+            _begin(seconds)
         for line in whole:
             yield line.removesuffix(b"\r").decode(errors="replace")
-            _PACE.begin(seconds)
+            _begin(seconds)
