@@ -26,7 +26,8 @@ import numpy as np
 import pytest
 
 from curator_client import Curator, ProtocolError, Refused, Unreachable, log_folder
-from curator_client._sync import releases as client_releases
+from curator_client._async import releases as awaited_releases
+from curator_client._sync import releases as blocking_releases
 from curator_client._sync.http import LEAST_RATE
 from curator_client.calls import SMALL
 from curator_client.log_folder import LogFolder
@@ -34,6 +35,7 @@ from curator_client.proofs.merkle import Frontier, leaf_hash
 from curator_client.proofs.notes import Signer
 from curator_client.release_states import ReleaseState
 from curator_client.tables import array, arrow_table
+from tests.kit.awaited import Awaited, awaited
 from tests.kit.fetched import fetch
 from tests.kit.patience import patience
 
@@ -112,9 +114,9 @@ def server() -> Iterator[Server]:
     running.stop()
 
 
-@pytest.fixture
-def curator(server: Server) -> Iterator[Curator]:
-    with Curator(server.url, "key", timeout=0.6, retry_for=0) as client:
+@pytest.fixture(params=[Curator, awaited], ids=["blocking", "awaited"])
+def curator(server: Server, request: pytest.FixtureRequest) -> Iterator[Curator]:
+    with request.param(server.url, "key", timeout=0.6, retry_for=0) as client:
         yield client
 
 
@@ -269,8 +271,9 @@ def test_tables_are_tables() -> None:
 def test_events_have_their_time_and_their_size(
     server: Server, curator: Curator, lines: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_releases, "EVENT_SECONDS", 0.5)
-    monkeypatch.setattr(client_releases, "AWAY_SECONDS", 0.0)
+    for module in (blocking_releases, awaited_releases):
+        monkeypatch.setattr(module, "EVENT_SECONDS", 0.5)
+        monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
 
     def say(_: str) -> Reply:
         yield head(Content_Type="text/event-stream")
@@ -282,17 +285,21 @@ def test_events_have_their_time_and_their_size(
             yield b"x" * (1 << 16)
 
     server.say = say
-    release = client_releases.Release(curator._service.transport, release_state())
+    release = release_of(curator)
     began = time.monotonic()
     with pytest.raises(Unreachable if lines == "dripping" else ProtocolError):
         next(release.events())
     assert time.monotonic() - began < patience(5)
 
 
-def release_state() -> ReleaseState:
-    """Of a release of which no more is known than its id."""
+def release_of(curator: Any) -> Any:
+    """A release of which no more is known than its id."""
     blank: dict[str, Any] = dict.fromkeys(field.name for field in fields(ReleaseState))
-    return ReleaseState(**{**blank, "id": "R"})
+    state = ReleaseState(**{**blank, "id": "R"})
+    if isinstance(curator, Curator):
+        return blocking_releases.Release(curator._service.transport, state)
+    made = awaited_releases.AsyncRelease(curator._target._service.transport, state)
+    return Awaited(made, curator._runner)
 
 
 def log_of(lines: list[bytes], size: int | None = None) -> dict[str, bytes]:

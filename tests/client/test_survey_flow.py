@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from curator_client import MW, Curator, TooExact, col, where
-from tests.kit.service import Service, register
+from tests.kit.awaited import awaited
+from tests.kit.service import Service, register, unique
 
 pytestmark = pytest.mark.api
 
@@ -25,17 +27,25 @@ SPEC = {
 }
 
 
-def test_a_survey(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("calling", [Curator, awaited], ids=["blocking", "awaited"])
+def test_a_survey(service: Service, monkeypatch: pytest.MonkeyPatch, calling: Callable[..., Curator]) -> None:
     """From the environment to a price, a number, a table, a frame and a verdict. Catches any part that does not fit the
     next one: a price that is not what is charged, at_most that is not heeded, a table whose frame is another one."""
     rows = [f"{age},{['none', 'part', 'full'][job]}" for age, job in zip(AGE, JOB, strict=True)]
-    reply = register(service.admin, SPEC, "\n".join(["age,job", *rows]).encode(), "flow.csv")
+    name = unique("flow")
+    reply = register(service.admin, SPEC | {"name": name}, "\n".join(["age,job", *rows]).encode(), "flow.csv")
     assert reply.status_code == 201, reply.text
     monkeypatch.setenv("CURATOR_URL", service.url)
     monkeypatch.setenv("CURATOR_API_KEY", service.admin_key)
-    with Curator() as curator:
-        with curator.session("flow", epsilon=1.0, max_queries=30) as session:
-            assert session.dataset == "flow"
+    with calling() as curator:
+        couples = curator.dataset(name)
+        assert (couples.attributes["age"].upper, couples.attributes["job"].has_mean, couples.budget.left) == (
+            80,
+            False,
+            3,
+        )
+        with couples.session(epsilon=1.0, max_queries=30) as session:
+            assert session.dataset == name
             asked = where(col("job").isin(["part", "full"])).by("job").mean("age")
             price = session.price(asked)
             assert (price.certain, price.source) == (True, "measurement")
@@ -58,9 +68,12 @@ def test_a_survey(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
             )
             assert session.median("age").low <= np.median(AGE) <= session.median("age").high
             assert len(session.histogram("age", bins=[0, 20, 40, 60, 80])) == 4
-            assert session.verify().summary["status"] == "open"
+            verdict = session.verify()
+            assert verdict
+            assert verdict.summary["status"] == "open"
+            assert session.verify(replay=True).summary["spent"] == session.state().raw["spent"]
         assert session.state().status == "closed"
-        table = curator.what_if("flow", epsilon=[0.1, 0.2], max_queries=[10, 100])
+        table = curator.what_if(name, epsilon=[0.1, 0.2], max_queries=[10, 100])
         assert [(row["epsilon"], row["max_queries"]) for row in table] == [(0.1, 10), (0.1, 100), (0.2, 10), (0.2, 100)]
         assert table[0]["expected_error"] > table[2]["expected_error"] > 0
 

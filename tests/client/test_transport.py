@@ -40,6 +40,7 @@ from curator_client import (
     where,
 )
 from curator_client._sync.http import retry_after
+from tests.kit.awaited import awaited
 from tests.kit.patience import patience
 
 pytestmark = pytest.mark.unit
@@ -176,9 +177,16 @@ def script() -> Iterator[Script]:
         server.server_close()
 
 
+@pytest.fixture(params=[Curator, awaited], ids=["blocking", "awaited"])
+def calling(request: pytest.FixtureRequest) -> Callable[..., Curator]:
+    """What makes a client, of either kind."""
+    made: Callable[..., Curator] = request.param
+    return made
+
+
 @pytest.fixture
-def curator(script: Script) -> Iterator[Curator]:
-    with Curator(script.url, "the-key", timeout=5, retry_for=10) as client:
+def curator(script: Script, calling: Callable[..., Curator]) -> Iterator[Curator]:
+    with calling(script.url, "the-key", timeout=5, retry_for=10) as client:
         yield client
 
 
@@ -263,19 +271,21 @@ class TestRetries:
         ]
         assert session.ask(where(sex=1).count()).sequence == 1
 
-    def test_a_wait_longer_than_the_time_left_is_told_at_once(self, script: Script) -> None:
+    def test_a_wait_longer_than_the_time_left_is_told_at_once(
+        self, script: Script, calling: Callable[..., Curator]
+    ) -> None:
         """Sleeping through a wait that cannot help would only hide the refusal."""
         script.replies = [say(503, {"type": "/problems/unavailable", "detail": "draining"}, Retry_After="3600")]
         start = time.monotonic()
-        with Curator(script.url, "k", retry_for=30) as curator, pytest.raises(Refused, match="draining"):
+        with calling(script.url, "k", retry_for=30) as curator, pytest.raises(Refused, match="draining"):
             curator.datasets()
         assert time.monotonic() - start < patience(20)
 
-    def test_a_service_that_stays_away_is_unreachable(self) -> None:
+    def test_a_service_that_stays_away_is_unreachable(self, calling: Callable[..., Curator]) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))  # bound and not listening: every connection is refused
             url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-            with Curator(url, "k", retry_for=0.5) as curator, pytest.raises(Unreachable, match="no reply"):
+            with calling(url, "k", retry_for=0.5) as curator, pytest.raises(Unreachable, match="no reply"):
                 curator.datasets()
 
     def test_other_refusals_are_not_repeated(self, script: Script, session: Session) -> None:
