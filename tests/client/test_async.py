@@ -64,8 +64,8 @@ async def opened(service: Service, max_queries: int = 100) -> AsyncIterator[Asyn
 
 @api
 def test_many_at_once(service: Service, noise: Noise) -> None:
-    """Thirty tasks ask in one session, and five ask for its state meanwhile. Catches answers that go to another question,
-    an order that is not the one in which they were asked, and entries that are not kept for the check.
+    """Thirty tasks ask in one session, and five ask for its state meanwhile. Catches answers that go to another
+    question, an order that is not the one in which they were asked, and entries that are not kept for the check.
     """
     noise.draw = lambda _: 0
 
@@ -81,7 +81,6 @@ def test_many_at_once(service: Service, noise: Noise) -> None:
             verdict = await session.verify(replay=True)
             assert verdict.summary["entries"] == 60
             assert any(each.startswith("60 entries that this client was told of") for each in verdict.checked)
-        assert (await session.state()).status == "closed"
 
     asyncio.run(main())
 
@@ -162,7 +161,7 @@ def test_each_as_it_comes(service: Service, noise: Noise) -> None:
             rest = session.ask_each(endless())
             with pytest.raises(Refused):
                 found += [answer.sequence async for answer in rest]
-            assert len(taken) == 4 + 3
+            assert len(taken) == 4 + 4 + 3  # the first four were answered before, and cost no question
             assert (await session.state()).queries_left == 0
 
     asyncio.run(main())
