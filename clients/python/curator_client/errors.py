@@ -28,6 +28,13 @@ class Refused(CuratorError):
     #: What whoever is refused does next, where the service's own words leave that open.
     advice: ClassVar[str] = ""
 
+    type: str
+    title: str
+    status: int
+    detail: str
+    extra: Mapping[str, Any]
+    retry_after: float | None
+
     def __init__(
         self, type: str, title: str, status: int, detail: str = "", extra: Mapping[str, Any] | None = None
     ) -> None:
@@ -36,7 +43,7 @@ class Refused(CuratorError):
         self.title = title
         self.status = status
         self.detail = detail
-        self.extra: Mapping[str, Any] = dict(extra or {})
+        self.extra = dict(extra or {})
         self.retry_after = _number(self.extra.get("retry_after"))
 
     def __str__(self) -> str:
@@ -208,6 +215,8 @@ class BatchFailed(CuratorError):
     Attributes:
         results: what came of each question in order: its answer, or the refusal.
     """
+
+    results: list[Answer | Table | Refused]
 
     def __init__(self, results: list[Answer | Table | Refused]) -> None:
         super().__init__(results)

@@ -506,7 +506,8 @@ class Plan:
     A plan that was asked for, and that of a session which was opened just now, foretells the standard errors of answers
     in ``expected_standard_errors``, by kind of question, for ``mean``, ``sum`` and ``median`` by attribute; what they
     rest on is in ``expectation``, and in ``questions_within`` how many questions of a wanted accuracy it pays for. They
-    are None elsewhere. Printed, a plan shows them as a table.
+    are None elsewhere. Printed, a plan shows them as a table. ``mechanism`` is what answers, in full; ``advice`` says
+    in a plan that was asked for what is to be weighed against it.
     """
 
     noise: str | None
@@ -530,6 +531,8 @@ class Plan:
     expected_standard_errors: JSON | None
     expectation: JSON | None
     questions_within: JSON | None
+    mechanism: JSON | None
+    advice: str | None
     raw: JSON = field(repr=False)
 
     def __str__(self) -> str:
@@ -543,8 +546,8 @@ class Plan:
         return expectation_text(self.raw)
 
     @classmethod
-    def parse(cls, reply: JSON) -> Self:
-        """From ``POST /v1/plans``, or the ``plan`` of a session."""
+    def parse(cls, reply: JSON, mechanism: JSON | None = None) -> Self:
+        """From ``POST /v1/plans``, or the ``plan`` of a session, beside which the mechanism stands."""
         return cls(
             noise=need(reply, "noise"),
             noise_scale=optional_float(need(reply, "noise_scale")),
@@ -567,6 +570,8 @@ class Plan:
             expected_standard_errors=reply.get("expected_standard_errors"),
             expectation=reply.get("expectation"),
             questions_within=reply.get("questions_within"),
+            mechanism=reply.get("mechanism") or mechanism,
+            advice=reply.get("advice"),
             raw=dict(reply),
         )
 
@@ -662,7 +667,7 @@ class SessionState:
             id=str(need(reply, "id")),
             dataset=str(need(reply, "dataset")),
             status=str(need(reply, "status")),
-            plan=Plan.parse(need(reply, "plan")),
+            plan=Plan.parse(need(reply, "plan"), need(reply, "mechanism")),
             mechanism=cast(JSON, need(reply, "mechanism")),
             queries_asked=optional_int(reply.get("queries_asked")),
             queries_left=optional_int(reply.get("queries_left")),

@@ -22,6 +22,10 @@ class Verdict:
         summary: what was found on the way: numbers of entries, hashes, amounts.
     """
 
+    checked: tuple[str, ...]
+    not_checked: tuple[str, ...]
+    summary: JSON
+
     def __init__(self, checked: Iterable[str], not_checked: Iterable[str], summary: JSON) -> None:
         self.checked, self.not_checked = tuple(checked), tuple(not_checked)
         self.summary = dict(summary)
