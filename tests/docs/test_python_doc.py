@@ -10,13 +10,31 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.unit
+from tests.kit.service import Service, register
+
+pytestmark = pytest.mark.api
 
 _EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_examples_print_what_they_say(root: Path) -> None:
+SPEC = {
+    "name": "survey",
+    "kind": "table",
+    "records_public": True,
+    "budget": {"epsilon": 1.0, "delta": 1e-6},
+    "attributes": [
+        {"name": "sex", "values": ["female", "male"]},
+        {"name": "age", "lower": 0, "upper": 80, "grid": 1, "bins": 8},
+    ],
+}
+
+
+def test_examples_print_what_they_say(root: Path, exact: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Would catch an example of names or a behaviour that the package has not."""
+    rows = [f"{('female', 'male')[number % 2]},{number % 80}" for number in range(4000)]
+    assert register(exact.admin, SPEC, "\n".join(["sex,age", *rows]).encode(), "survey.csv").status_code == 201
+    monkeypatch.setenv("CURATOR_URL", exact.url)
+    monkeypatch.setenv("CURATOR_API_KEY", exact.admin_key)
     text = (root / "docs" / "python.md").read_text()
     examples = _EXAMPLE.findall(text)
     assert len(examples) == text.count("```python")

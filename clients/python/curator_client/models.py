@@ -351,7 +351,9 @@ class Described:
         )
 
     def __str__(self) -> str:
-        return "\n".join([self._head(), *("  ".join(row).rstrip() for row in self._rows())])
+        rows = self._rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join([self._head(), *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)])
 
     def _repr_html_(self) -> str:
         from curator_client.figures import escaped
