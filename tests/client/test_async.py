@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -344,6 +345,24 @@ def make_sync(root: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@api
+def test_threads_ask_one_after_another(service: Service, noise: Noise) -> None:
+    """Catches entries that one thread's answer replaces in what the client keeps of another's."""
+    noise.draw = lambda _: 0
+    with (
+        Curator(service.url, service.admin_key) as curator,
+        curator.session(people(service), epsilon=0.2, max_queries=100, mechanism="gaussian") as session,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        asked = sums(24)
+        answers = [*pool.map(session.ask, asked)]
+        assert [each.question for each in answers] == asked
+        assert sorted(each.sequence for each in answers) == [*range(1, 25)]
+        assert session.head is not None
+        assert session.head[0] == 24
+        assert any(each.startswith("24 entries that this client") for each in session.verify().checked)
 
 
 @unit

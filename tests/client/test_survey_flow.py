@@ -38,10 +38,10 @@ def test_a_survey(service: Service, monkeypatch: pytest.MonkeyPatch, calling: Ca
     monkeypatch.setenv("CURATOR_URL", service.url)
     monkeypatch.setenv("CURATOR_API_KEY", service.admin_key)
     with calling() as curator:
-        couples = curator.dataset(name)
-        assert (couples.attributes["age"].upper, couples.budget.left) == (80, 3)
-        assert [each.has_mean for each in couples.attributes.values()] == [True, False]
-        with couples.session(epsilon=1.0, max_queries=30) as session:
+        survey = curator.dataset(name)
+        assert (survey.attributes["age"].upper, survey.budget.left) == (80, 3)
+        assert [each.has_mean for each in survey.attributes.values()] == [True, False]
+        with survey.session(epsilon=1.0, max_queries=30) as session:
             assert session.dataset == name
             asked = where(col("job").isin(["part", "full"])).by("job").mean("age")
             price = session.price(asked)
@@ -65,6 +65,14 @@ def test_a_survey(service: Service, monkeypatch: pytest.MonkeyPatch, calling: Ca
             )
             assert session.median("age").low <= np.median(AGE) <= session.median("age").high
             assert len(session.histogram("age", bins=[0, 20, 40, 60, 80])) == 4
+            measured = survey.measurements()
+            plain = next(each for each in measured if each.raw["strategy"]["type"] == "marginal")
+            counts = plain.table()
+            assert [axis.name for axis in counts.axes] == plain.raw["strategy"]["attributes"]
+            assert counts[0].value.standard_error == pytest.approx(plain.raw["noise"]["scale"], rel=0.01)
+            moment = next(each for each in measured if each.raw["strategy"]["type"] == "parts")
+            with pytest.raises(ValueError, match="not the counts of one table"):
+                moment.table()
             verdict = session.verify()
             assert verdict
             assert verdict.summary["status"] == "open"

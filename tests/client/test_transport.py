@@ -478,6 +478,29 @@ class TestWhatIsSent:
         assert script.seen == []
 
 
+class TestAnyRoute:
+    def test_a_call(self, script: Script, curator: Curator) -> None:
+        """Catches a body that is not sent, a key that is not, and one that is tried again without."""
+        script.replies = [say(200, {"a": 1}), hang_up, say(200, {"b": 2}), say(204), say(200, [1]), hang_up]
+        assert curator.call("GET", "/v1/new?x=1") == {"a": 1}
+        assert script.seen[0].path == "/v1/new?x=1"
+        assert curator.call("POST", "/v1/new", {"c": 3}, key="mine") == {"b": 2}
+        assert script.idempotency_keys()[1:] == ["mine", "mine"]
+        assert json.loads(script.seen[-1].body) == {"c": 3}
+        assert curator.call("DELETE", "/v1/new") == {}
+        with pytest.raises(ProtocolError, match="no object"):
+            curator.call("GET", "/v1/new")
+        with pytest.raises(Unreachable):
+            curator.call("POST", "/v1/new", {})
+
+    @pytest.mark.parametrize("path", ["//elsewhere/v1", "http://elsewhere/v1", "v1", "@elsewhere", ""])
+    def test_the_key_goes_nowhere_else(self, script: Script, curator: Curator, path: str) -> None:
+        """Catches a path that is taken for an address."""
+        with pytest.raises(ValueError, match="slash"):
+            curator.call("GET", path)
+        assert script.seen == []
+
+
 class TestTranscript:
     def test_appears_only_when_whole(self, script: Script, session: Session, tmp_path: Path) -> None:
         """Half a transcript under its final name would be taken for a forged one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -59,6 +60,29 @@ def test_what_is_in_them(root: Path, wheels: dict[str, Path]) -> None:
     shared = {path.relative_to(own).as_posix() for path in (own / "curator_client").rglob("*.py")}
     assert held["curator_client"] == shared | {"curator_client/py.typed"}
     assert wheels["curator_client"].stat().st_size < 150_000
+
+
+def test_docstrings_that_are_left_out(root: Path, wheels: dict[str, Path]) -> None:
+    """Catches a module that does something else than its source, and one that people read which lost its words."""
+    folder = root / "clients" / "python"
+    with ZipFile(wheels["curator_client"]) as archive:
+        for path in sorted((folder / "curator_client").rglob("*.py")):
+            name = path.relative_to(folder).as_posix()
+            there, source = archive.read(name).decode(), path.read_text()
+            assert without_docstrings(there) == without_docstrings(source), name
+            if name in ("curator_client/_sync/session.py", "curator_client/answers.py"):
+                assert there == source
+
+
+def without_docstrings(source: str) -> str:
+    """What a module does."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if ast.get_docstring(node) is not None:
+                node.body[0] = ast.Pass()
+            node.body = [each for each in node.body if not isinstance(each, ast.Pass)]
+    return ast.dump(tree)
 
 
 def test_how_the_one_names_the_other(root: Path, wheels: dict[str, Path]) -> None:

@@ -78,10 +78,15 @@ def test_cancelled(service: Service, curator: Curator, noise: Noise) -> None:
         assert gate.entered.wait(30)
         second = curator.release(dataset, workload={"marginals": 1}, epsilon=0.3, method="gaussian")
         assert second.cancel().status == "cancelled"
+        with pytest.raises(TimeoutError, match="goes on"):
+            first.wait(timeout=0.3)
+        assert not first.state.ended
         with pytest.raises(Refused, match="cancelled"):
             second.wait()
     noise.draw = lambda _: 0
-    first.wait()
+    heard: list[tuple[int, int | None]] = []
+    first.wait(progress=lambda done, of: heard.append((done, of)))
+    assert heard[-1] == (100, 100)
 
 
 def test_commands(service: Service, tmp_path: Path) -> None:
