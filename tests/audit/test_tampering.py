@@ -21,7 +21,9 @@ import pytest
 from app.audit.replay import replay
 from curator_client.errors import Contradicted, NotVerified
 from curator_client.log_folder import LogFolder
+from curator_client.proofs import chain as links
 from curator_client.proofs import records
+from curator_client.proofs.findings import Unfollowed
 from curator_client.proofs.follower import Follower, LogForked, LogShrank
 from curator_client.proofs.merkle import (
     ProofRefused,
@@ -88,6 +90,24 @@ def test_honest_transcripts_pass_both_checks(told: Told, auditor: Auditor) -> No
             kinds.update(json.loads(line)["record"] for line in lines)
         assert len({lines[-1] for lines in transcripts}) == 2
     assert kinds.keys() == {"header", "answer", "forfeit", "release", "measurement", "weights", "trailer"}
+
+
+def test_the_chain_by_itself(honest: list[bytes], told: Told) -> None:
+    """What a client without a replay follows: honest transcripts of every family pass, and a change of any record that
+    leaves the hashes as they are does not. Catches a kind of transcript that is refused for nothing, and a record that
+    hangs on no hash. Weights alone are left to a replay.
+    """
+    for lines in (each for family in told.transcripts.values() for each in family):
+        assert links.follow(lines).entries == json.loads(lines[-1])["entries"]
+    found, rng, documents = all_places(honest), Random(2), documents_of(honest)
+    for at, path in [rng.choice([place for place in found if place[0] == at]) for at in range(len(honest))]:
+        if documents[at]["record"] != "weights":
+            plain, _ = tampered(honest, at, path, drop=False)
+            with pytest.raises(Unfollowed):
+                links.follow(plain)
+    for cut in (honest[:-1], honest[1:], [*honest[:-2], honest[-1]], [honest[0], *honest]):
+        with pytest.raises(Unfollowed):
+            links.follow(cut)
 
 
 def expected(document: Document, path: Path_, *, drop: bool) -> frozenset[str]:

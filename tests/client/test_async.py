@@ -204,6 +204,7 @@ class Dripping:
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.held = 0
         self._ended, self.let_go = threading.Event(), threading.Event()
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -223,6 +224,7 @@ class Dripping:
                     request += got
                 line = request.partition(b"\r\n")[0]
                 if b"/v1/sessions/held/" in line:
+                    self.held += 1
                     self.let_go.wait(60)
                 body = json.dumps(ANSWER if b"/v1/sessions" in line else {"items": []}).encode()
                 dripping = b"/v1/releases" in line
@@ -286,6 +288,7 @@ def test_sessions_do_not_wait_for_one_another(dripping: Dripping) -> None:
                 for _ in range(3):
                     assert float(await other.ask(FEMALE)) == ANSWER["value"]
             assert not any(task.done() for task in waiting)
+            assert dripping.held == 1
             dripping.let_go.set()
             assert [float(answer) for answer in await asyncio.gather(*waiting)] == [ANSWER["value"]] * 2
 

@@ -31,8 +31,10 @@ def test_what_importing_it_loads() -> None:
 def test_what_all_of_it_loads() -> None:
     """Catches a part that leans on more than the distribution needs, by any way."""
     # httpx has a command line of its own, which looks for rich.
-    modules = [f"curator_client.{module.name}" for module in pkgutil.iter_modules(curator_client.__path__)]
-    assert loaded(f"import {', '.join(modules)}; curator_client.Curator('http://127.0.0.1:9')") & WITHOUT <= {"rich"}
+    modules = [module.name for module in pkgutil.walk_packages(curator_client.__path__, "curator_client.")]
+    assert "curator_client._async.session" in modules
+    clients = "curator_client.Curator('http://127.0.0.1:9'); curator_client.AsyncCurator('http://127.0.0.1:9')"
+    assert loaded(f"import {', '.join(modules)}; {clients}") & WITHOUT <= {"rich"}
 
 
 def test_every_name_leads_somewhere() -> None:
