@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,7 +29,9 @@ SPEC = {
 
 
 @pytest.mark.parametrize("calling", [Curator, awaited], ids=["blocking", "awaited"])
-def test_a_survey(service: Service, monkeypatch: pytest.MonkeyPatch, calling: Callable[..., Curator]) -> None:
+def test_a_survey(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, calling: Callable[..., Curator]
+) -> None:
     """From the environment to a price, a number, a table, a frame and a verdict. Catches any part that does not fit the
     next one: a price that is not what is charged, at_most that is not heeded, a table whose frame is another one."""
     rows = [f"{age},{['none', 'part', 'full'][job]}" for age, job in zip(AGE, JOB, strict=True)]
@@ -41,6 +44,12 @@ def test_a_survey(service: Service, monkeypatch: pytest.MonkeyPatch, calling: Ca
         survey = curator.dataset(name)
         assert (survey.attributes["age"].upper, survey.budget.left) == (80, 3)
         assert [each.has_mean for each in survey.attributes.values()] == [True, False]
+        made_up = survey.dummy(7, seed=3)
+        assert [*made_up.columns] == ["age", "job"]
+        assert len(made_up) == 7
+        survey.save_dummy(tmp_path / "made-up.csv", 7, seed=3)
+        assert (tmp_path / "made-up.csv").read_text().splitlines()[0] == '"age","job"'
+        assert "none, part, full" in survey._repr_html_()
         with survey.session(epsilon=1.0, max_queries=30) as session:
             assert session.dataset == name
             asked = where(col("job").isin(["part", "full"])).by("job").mean("age")
@@ -91,6 +100,10 @@ def test_mechanisms_are_named(service: Service) -> None:
         with curator.session("named", epsilon=0.2, max_queries=5, max_updates=2, mechanism=MW(step="paper")) as session:
             assert session.opened.raw["mechanism"]["construction"] == "mw"
             assert session.opened.raw["mechanism"]["step"] == "paper"
+            frame = session.hypothesis()
+            assert {"age", "job"} <= {*frame.columns}
+            assert {*frame["job"]} == {0, 1, 2}
+            assert len(frame) == session.hypothesis_array().array.size
         with curator.session("named", epsilon=0.2, max_queries=5, mechanism="gaussian") as session:
             assert curator.resume(session.id).opened.raw["mechanism"]["construction"] == "gaussian"
     with pytest.raises(TypeError):

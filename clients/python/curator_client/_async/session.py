@@ -558,8 +558,8 @@ class AsyncSession:
         return checks.verdict()
 
     async def hypothesis(self) -> pandas.DataFrame:
-        """The public hypothesis as a frame with the declared labels: synthetic data. Needs the extras ``pandas`` and
-        ``arrow``."""
+        """The public hypothesis as a frame, a row a cell: synthetic data. Attributes are columns of codes, the places
+        of values in the declaration. Needs the extras ``pandas`` and ``arrow``."""
         return frame((await self._hypothesis(ARROW)).content)
 
     async def hypothesis_array(self) -> Hypothesis:

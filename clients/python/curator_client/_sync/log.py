@@ -214,7 +214,7 @@ class Log:
         with self._folder.opened() as file:
             reached = self._folder.reached(state)
             file.seek(reached.end)
-            deque(islice(whole_lines(file), before - reached.tree.size), maxlen=0)
+            apart(deque, islice(whole_lines(file), before - reached.tree.size), 0)
             _add(routes, file, before, found.size, most_bytes, show)
             file.seek(reached.end)
             lines = islice(whole_lines(file), found.size - reached.tree.size)

@@ -535,8 +535,8 @@ class Session:
         return checks.verdict()
 
     def hypothesis(self) -> pandas.DataFrame:
-        """The public hypothesis as a frame with the declared labels: synthetic data. Needs the extras ``pandas`` and
-        ``arrow``."""
+        """The public hypothesis as a frame, a row a cell: synthetic data. Attributes are columns of codes, the places
+        of values in the declaration. Needs the extras ``pandas`` and ``arrow``."""
         return frame((self._hypothesis(ARROW)).content)
 
     def hypothesis_array(self) -> Hypothesis:
