@@ -1,4 +1,4 @@
-"""What the wheel has of each module: what nobody calls by name is there without its docstrings.
+"""What the wheel has of each module: what nobody calls by name is there without docstrings and comments.
 
 Every call is there twice, to be awaited and to block, and the wheel is to stay small. Public modules keep all of
 theirs; what is said of calls that block holds for those to be awaited, which have the same names. A checkout and its
@@ -8,8 +8,10 @@ editable install have everything.
 from __future__ import annotations
 
 import ast
+import io
 import shutil
 import tempfile
+import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 #: Modules whose texts people read: their names are the package's.
 PUBLIC = {
+    "_sync/audits.py",
     "_sync/curator.py",
     "_sync/datasets.py",
     "_sync/log.py",
@@ -36,8 +39,8 @@ PUBLIC = {
 
 
 def shortened(source: str) -> str:
-    """A module without docstrings, but for those of public classes and where nothing else would be left. It does the
-    same.
+    """A module without lines of comment and without docstrings, but for those of public classes and where nothing else
+    would be left. It does the same.
     """
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source)):
@@ -48,6 +51,9 @@ def shortened(source: str) -> str:
             begin, end = node.body[0].lineno, node.body[0].end_lineno or 0
             # As many lines as there were: places of what is behind are those of the source.
             lines[begin - 1 : end] = [""] * (end - begin + 1)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and token.line.lstrip().startswith("#"):
+            lines[token.start[0] - 1] = ""
     return "".join(lines)
 
 

@@ -19,12 +19,14 @@ from typing import Any
 import pytest
 
 from curator_client import (
+    AsyncAudit,
     AsyncCurator,
     AsyncDataset,
     AsyncLog,
     AsyncMeasurement,
     AsyncRelease,
     AsyncSession,
+    Audit,
     Curator,
     Dataset,
     Log,
@@ -421,6 +423,7 @@ def test_what_the_making_leaves_out(make_sync: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("awaited", "blocking"),
     [
+        (AsyncAudit, Audit),
         (AsyncCurator, Curator),
         (AsyncSession, Session),
         (AsyncLog, Log),

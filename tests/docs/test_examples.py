@@ -19,14 +19,14 @@ import pytest
 import typer
 
 from app.cli.application import cli
-from curator_client import Curator, Session, Table
+from curator_client import AsyncCurator, AsyncSession, Table
 
 pytestmark = pytest.mark.unit
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(curator [^`\n]+)`")
-#: What examples call these objects.
-_OBJECTS = {"curator": Curator, "session": Session, "table": Table}
+#: What examples call these objects. What blocks has the same names, and not ask_each.
+_OBJECTS = {"curator": AsyncCurator, "session": AsyncSession, "table": Table}
 
 
 def documents(root: Path) -> list[Path]:
