@@ -197,7 +197,7 @@ class TestByTheClient:
     ) -> None:
         """Catches a client that ends before the audit does, or that loses what it found."""
         with Curator(noisy.url, key_of(auditor)) as curator:
-            audit = curator.audit(told[0], checkpoint=curator.log_checkpoint())
+            audit = curator.audit(told[0], checkpoint=curator.log_routes.checkpoint())
             heard: list[str] = []
             state = audit.wait(lambda state: heard.append(state.status))
             assert (state.verdict, state.session, heard[-1]) == ("holds", told[0], "done")
