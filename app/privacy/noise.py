@@ -16,7 +16,11 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import opendp.prelude as dp
+from opendp import measurements
+from opendp.domains import atom_domain, vector_domain
+from opendp.measures import zero_concentrated_divergence
+from opendp.metrics import l1_distance, l2_distance, linf_distance
+from opendp.mod import enable_features  # of the prelude these alone: the rest of it imports polars
 
 from app.privacy.costs import GREATEST_GAUSSIAN_SCALE, GREATEST_LAPLACE_SCALE
 from app.privacy.errors import InvalidEvent
@@ -49,9 +53,9 @@ class _OpenDP:
     __slots__ = ("_measure", "_zeros", "scale")
 
     def __init__(self, scale: float, make: Callable[..., Callable[[list[int]], list[int]]], metric: object) -> None:
-        dp.enable_features("contrib")
+        enable_features("contrib")
         self.scale = scale
-        self._measure = make(dp.vector_domain(dp.atom_domain(T="i64")), metric, scale=scale)
+        self._measure = make(vector_domain(atom_domain(T="i64")), metric, scale=scale)
         self._zeros: list[int] = []
 
     def take(self, n: int) -> Integers:
@@ -79,7 +83,7 @@ class DiscreteLaplace(_OpenDP):
     __slots__ = ()
 
     def __init__(self, scale: Exact) -> None:
-        super().__init__(_float_scale(scale, GREATEST_LAPLACE_SCALE), dp.m.make_laplace, dp.l1_distance(T="i64"))
+        super().__init__(_float_scale(scale, GREATEST_LAPLACE_SCALE), measurements.make_laplace, l1_distance(T="i64"))
 
 
 class DiscreteGaussian(_OpenDP):
@@ -95,7 +99,7 @@ class DiscreteGaussian(_OpenDP):
     __slots__ = ()
 
     def __init__(self, scale: Exact) -> None:
-        super().__init__(_float_scale(scale, GREATEST_GAUSSIAN_SCALE), dp.m.make_gaussian, dp.l2_distance(T="i64"))
+        super().__init__(_float_scale(scale, GREATEST_GAUSSIAN_SCALE), measurements.make_gaussian, l2_distance(T="i64"))
 
 
 class Choice:
@@ -114,11 +118,11 @@ class Choice:
     __slots__ = ("_measure", "scale")
 
     def __init__(self, scale: Exact) -> None:
-        dp.enable_features("contrib")
+        enable_features("contrib")
         self.scale = _float_scale(scale, Fraction(2**62))
-        domain = dp.vector_domain(dp.atom_domain(T="i64"))
-        measure = dp.zero_concentrated_divergence()
-        self._measure = dp.m.make_noisy_max(domain, dp.linf_distance(T="i64"), measure, scale=self.scale)
+        domain = vector_domain(atom_domain(T="i64"))
+        measure = zero_concentrated_divergence()
+        self._measure = measurements.make_noisy_max(domain, linf_distance(T="i64"), measure, scale=self.scale)
 
     def of(self, scores: Integers) -> int:
         """The index drawn for these scores, shape (n,), int64, n at least 1."""
