@@ -57,7 +57,7 @@ OPERATIONS = {
 LEAST_EPSILON = 0.01
 #: Random valid requests for each operation, with either key, beside the systematic ones.
 EXAMPLES = 8
-#: Of the systematic requests with a second key, and of batches of whole questions, one in so many.
+#: Of the systematic requests with a second key, and of batches of whole questions and prices, one in so many.
 OTHER_KEY, BATCHES = 7, 5
 #: How a case describes that it is about what stands within a condition, or within the description of a construction:
 #: the schema has one of each, and one piece of code reads it, wherever it stands.
@@ -169,9 +169,10 @@ def audited(admin: httpx.Client) -> str:
 
 
 def systematic(schema: Any, label: str) -> Iterator[Any]:
-    """The systematic requests of an operation. What a question of a batch says is read by the same code as that of a
-    question alone: of these come some, to show that it is so. What stands within a condition comes once, in the first
-    form that has it, and so does what stands within a construction; that each form has them at all comes with each.
+    """The systematic requests of an operation. What a question of a batch says, or one whose price is asked, is read by
+    the same code as that of a question alone: of these come some, to show that it is so. What stands within a condition
+    comes once, in the first form that has it, and so does what stands within a construction; that each form has them at
+    all comes with each.
     """
     method, path = label.split()
     cases = schema.iter_coverage_cases(
@@ -179,7 +180,7 @@ def systematic(schema: Any, label: str) -> Iterator[Any]:
         generation_modes=list(GenerationMode),
         generation_config=schema.config.generation,
     )
-    batches, known = 0, set()
+    others, known = 0, set()
     for case in cases:
         asked = case.body if isinstance(case.body, dict) else {}
         questions = asked.get("queries")
@@ -189,9 +190,9 @@ def systematic(schema: Any, label: str) -> Iterator[Any]:
             if inner in known:
                 continue
             known.add(inner)
-        if batch:
-            batches += 1
-            if batches % BATCHES != 1:
+        if batch or (path.endswith("/price") and "type" in asked):
+            others += 1
+            if others % BATCHES != 1:
                 continue
         yield case
 
