@@ -7,9 +7,11 @@ BIN := $(VENV)/bin
 # The first interpreter that runs and is new enough; name another with `make setup PYTHON=...`.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
-# Workers for the tests: one a core, and of all tests one more, since tests of real servers wait a third of their time.
+# Workers for the tests: one a core, and of all tests more than two a core, since tests of real servers wait half of
+# their time; but no more than have two gigabytes of memory each.
 quick fast fuzz: JOBS ?= auto
-unit: JOBS ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
+unit: JOBS ?= $(shell jobs=$$((2 * $$(getconf _NPROCESSORS_ONLN) + 1)) room=$$(($$(getconf _PHYS_PAGES) >> 19)); \
+	echo $$((room < 1 ? 1 : jobs < room ? jobs : room)))
 PYTEST_ARGS ?=
 # Where tests write: in memory where a gigabyte of files fits and may be executed, since each commit waits for a disk.
 MEMORY := /dev/shm
