@@ -73,9 +73,24 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests, so that none of them ends a run alone; all else keeps its order."""
+    """Begin with the longest tests, so that none of them ends a run alone; all else keeps its order.
+
+    Of several workers each is given one stretch of the list, and takes from the ends of the others' when it is through:
+    each stretch begins with some of the longest files.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     rank = {path: place for place, path in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(LONGEST)))
+    long: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    while items and (place := rank.get(items[0].nodeid.partition("::")[0])) is not None:
+        long[place % workers].append(items.pop(0))
+    stretches: list[pytest.Item] = []
+    left = sum(map(len, long)) + len(items)
+    for number, first in enumerate(long):
+        others = max(0, (left - len(stretches)) // (workers - number) - len(first))
+        stretches += first + items[:others]
+        del items[:others]
+    items[:] = stretches + items
 
 
 def pytest_collection_finish() -> None:
