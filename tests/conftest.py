@@ -1,8 +1,12 @@
 """Fixtures that every suite may use: reference data beside the checkout, and a real PostgreSQL."""
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 import gc
+
+gc.disable()  # until all is imported and collected: nothing of it goes, and each look at it takes longer
+
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -64,8 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect no garbage while tests are collected: of what is made nothing goes, and each look at it takes longer."""
-    gc.disable()
+    """Garbage is collected again when the tests are."""
     try:
         return (yield)
     finally:

@@ -13,9 +13,13 @@ killed, each with its group.
   shell, with its own folder and descriptors, whose exit code goes back to it. ``program`` is `curator` or `python`.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 import gc
+
+gc.disable()  # while modules are imported, here and in each worker of a server, which begins with these: nothing goes
+
 import json
 import marshal
 import os
@@ -42,6 +46,8 @@ import uvicorn.protocols.websockets.auto  # noqa: F401
 import curator_client  # noqa: F401
 from app.bootstrap import maintenance, preconditions, reader_process, release_worker, serving
 from tests.kit import steps
+
+gc.enable()
 
 #: Of a command that a shell sends, its environment included.
 MOST_BYTES = 1 << 18
