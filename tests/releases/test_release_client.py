@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,6 +13,7 @@ import pytest
 
 from curator_client import Curator, Refused, ReleaseState
 from tests.kit.noise import Noise
+from tests.kit.patience import patience
 from tests.kit.servers import run
 from tests.kit.service import Gate, Service, people
 
@@ -72,21 +75,27 @@ def test_what_to_expect(service: Service, curator: Curator) -> None:
 def test_cancelled(service: Service, curator: Curator, noise: Noise) -> None:
     """Catches a wait that takes a cancellation for data."""
     gate, dataset = Gate(), people(service)
+    asked = partial(curator.release, dataset, workload={"marginals": 1}, epsilon=0.2, method="gaussian")
     with gate.shut():
         noise.draw = gate
-        first = curator.release(dataset, workload={"marginals": 1}, epsilon=0.3, method="gaussian")
-        assert gate.entered.wait(30)
-        second = curator.release(dataset, workload={"marginals": 1}, epsilon=0.3, method="gaussian")
-        assert second.cancel().status == "cancelled"
+        # Two are worked on at a time: one of any kind, and a quick one.
+        first, other = asked(), asked()
+        deadline = time.monotonic() + patience(20)
+        while {first.refresh().step, other.refresh().step} != {"measuring"}:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        last = asked()
+        assert last.cancel().status == "cancelled"
         with pytest.raises(TimeoutError, match="goes on"):
             first.wait(timeout=0.3)
         assert not first.state.ended
         with pytest.raises(Refused, match="cancelled"):
-            second.wait()
+            last.wait()
     noise.draw = lambda _: 0
     heard: list[tuple[int, int | None]] = []
     first.wait(progress=lambda done, of: heard.append((done, of)))
     assert heard[-1] == (100, 100)
+    other.wait()
 
 
 def test_commands(service: Service, tmp_path: Path) -> None:
