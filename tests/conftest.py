@@ -28,23 +28,30 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = os.devnull
 
-#: Files with tests of more than twenty seconds where all tests run, the longest first.
+#: Files with tests of more than fifteen seconds where all tests run, the longest first.
 LONGEST = (
     "tests/storage/test_crashes.py",
     "tests/docs/test_tour.py",
-    "tests/docs/test_readme.py",
-    "tests/privacy/test_http_audit.py",
-    "tests/storage/test_backup.py",
     "tests/operation/test_failed_starts.py",
-    "tests/operation/test_supervision.py",
-    "tests/demo/test_demo.py",
-    "tests/demo/test_papers.py",
-    "tests/docs/test_releases_doc.py",
+    "tests/privacy/test_http_audit.py",
     "tests/operation/test_survivors.py",
-    "tests/shares/test_shares_audit.py",
-    "tests/privacy/test_free_surface.py",
+    "tests/demo/test_demo.py",
+    "tests/operation/test_supervision.py",
     "tests/operation/test_starts.py",
-    "tests/evidence/test_table_policy.py",
+    "tests/operation/test_workers.py",
+    "tests/docs/test_releases_doc.py",
+    "tests/demo/test_papers.py",
+    "tests/budgets/test_books_states.py",
+    "tests/operation/test_killed_supervisor.py",
+    "tests/releases/test_release_worker.py",
+    "tests/budgets/test_holdings.py",
+    "tests/privacy/test_free_surface.py",
+    "tests/http/test_openapi.py",
+    "tests/releases/test_release_crashes.py",
+    "tests/shares/test_shares_audit.py",
+    "tests/storage/test_outages.py",
+    "tests/answering/test_held_rows.py",
+    "tests/docs/test_readme.py",
 )
 
 # Property tests draw the same examples in every run: what fails is the code, not the draw. `make fuzz` draws others.
