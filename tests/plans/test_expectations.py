@@ -113,8 +113,12 @@ class Playing:
         for answer in before:
             assert answer.measured is not None
             self.session.pin(replace(answer.measured, price=NOTHING))
-        #: What the reply to its opening would foretell.
-        self.expected = self.session.expected(measured_all(self._noise, self._space, data, self.session.purchases()))
+        for made in measured_all(self._noise, self._space, data, self.session.purchases()):
+            self.session.pin(made)
+
+    def expected(self) -> dict[str, Any]:
+        """What the reply to its opening would foretell, before it is asked anything."""
+        return self.session.expected(())
 
     def ask(self, words: dict[str, Any]) -> tuple[Answer, np.ndarray]:
         query = parse_query(words).compiled(self._space)
@@ -347,9 +351,9 @@ def test_what_was_measured_before_is_taken_in() -> None:
     dataset, asked = table(public=False), request(max_queries=4)
     data = RecordsTensor(columns("even"), dataset.space.shape)
     first = Playing(dataset, asked, data, 0)
-    fresh = first.expected
+    fresh = first.expected()
     answers = [first.ask(words)[0] for words in ({"type": "mean", "of": "income"}, *ASKED["cell"])]
-    after = Playing(dataset, asked, data, 1, before=answers).expected
+    after = Playing(dataset, asked, data, 1, before=answers).expected()
     planned = expectation(dataset, asked)
     assert planned.records == RECORDS
     for said, near in ((fresh, 0.1), (after, 0.02)):
@@ -359,7 +363,7 @@ def test_what_was_measured_before_is_taken_in() -> None:
     assert means[1] < means[0]
     free = request(epsilon=0)
     assert make_plan(dataset, free).expectation(dataset, free) is None
-    nothing = Playing(dataset, free, data, 2).expected["expected_standard_errors"]
-    known = Playing(dataset, free, data, 2, before=answers).expected["expected_standard_errors"]
+    nothing = Playing(dataset, free, data, 2).expected()["expected_standard_errors"]
+    known = Playing(dataset, free, data, 2, before=answers).expected()["expected_standard_errors"]
     assert nothing["cell"] is known["median"]["income"] is nothing["mean"]["income"] is None
     assert known["mean"]["income"] == pytest.approx(means[1], rel=0.5)
