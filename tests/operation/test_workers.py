@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from tests.kit.databases import empty_database, migrated_database
+from tests.kit.patience import patience
 from tests.kit.servers import Caller, Launcher, Server, curator, launching
 from tests.kit.world import SHAPE, distinct_queries, eventually, query
 
@@ -68,8 +69,11 @@ def database_url(postgres_server: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, database_url: str) -> Iterator[Cluster]:
-    """Both servers make their first start on an empty database in the same moment."""
-    with launching(tmp_path_factory.mktemp("cluster") / "data", database_url) as launcher:
+    """Both servers make their first start on an empty database in the same moment. On a busy machine the hundreds of
+    clients of this one process are silent for longer than a server puts up with by default.
+    """
+    limits = {"client_timeout_seconds": str(patience(20)), "keep_alive_seconds": str(patience(30))}
+    with launching(tmp_path_factory.mktemp("cluster") / "data", database_url, **limits) as launcher:
         servers = [launcher.start(), launcher.start(workers=2)]
         for server in servers:
             server.wait_until_ready()
