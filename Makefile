@@ -21,7 +21,7 @@ unit fast fuzz: export TMPDIR ?= $(or $(SCRATCH),/tmp)
 # Every worker and every server that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo papers serve test quick fast lint types layers unit fuzz bench lock wheels image clean
+.PHONY: help setup browser assets demo papers serve test quick fast lint types layers unit fuzz bench lock wheels image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,24 @@ $(VENV)/.dependencies: requirements-dev.lock $(VENV)/.python
 $(VENV)/.installed: pyproject.toml clients/python/pyproject.toml $(VENV)/.dependencies
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . --editable clients/python
 	@touch $@
+
+# The browser that the console is tested in: the system's Chromium, which Playwright drives.
+CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+browser: ## a Chromium for the tests of the console, by apt where there is none
+ifeq ($(CHROMIUM),)
+	@command -v apt-get > /dev/null || { echo "install Chromium: the tests of the console need it" >&2; exit 1; }
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium > /dev/null
+endif
+
+# What pages of the console load from elsewhere is committed, so that nothing is fetched at run time.
+VENDOR := app/http/console/static/vendor
+HTMX := htmx.org-2.0.11
+HTMX_SHA256 := 165a2655073e9e6e55e307a7c74e8ebcdb76afb7701f9c16cfd106a13add408e
+assets: ## fetch the console's script from the npm registry, by version and SHA-256
+	@folder=$$(mktemp -d) && cd $$folder && npm pack --silent htmx.org@2.0.11 > /dev/null \
+		&& echo "$(HTMX_SHA256)  $(HTMX).tgz" | sha256sum --check --quiet && tar xzf $(HTMX).tgz \
+		&& cp package/dist/htmx.min.js $(CURDIR)/$(VENDOR)/ && cp package/LICENSE $(CURDIR)/$(VENDOR)/htmx.LICENSE; \
+		status=$$?; rm -rf $$folder; exit $$status
 
 demo: setup ## a survey, 84 tables, a promise for 50,000 questions, two cheats; ends with demo/index.html
 	@$(BIN)/curator demo --out demo $$([ -t 0 ] && [ "$(DEMO_STAY)" != 0 ] && echo --stay)
@@ -74,7 +92,7 @@ layers: setup ## which way imports lean
 
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-unit: setup ## the tests alone; PYTEST_ARGS="-k name" narrows them
+unit: setup browser ## the tests alone; PYTEST_ARGS="-k name" narrows them
 	$(PYTEST) $(PYTEST_ARGS)
 
 # How often the property tests are run on examples drawn anew.

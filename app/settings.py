@@ -198,6 +198,17 @@ class Settings(BaseSettings):
         description="Addresses or networks, separated by commas, of proxies whose X-Forwarded-For is believed. Unset: "
         "nobody's is.",
     )
+    console: bool = Field(True, description="Serve the console for browsers under /console.")
+    console_plain_http: bool = Field(
+        False,
+        description="Let browsers log in over plain HTTP from elsewhere than this machine: whoever listens then has "
+        "their log-ins. Proxies with TLS are told of with CURATOR_TRUSTED_PROXIES instead.",
+    )
+    contact: str | None = Field(
+        None,
+        max_length=200,
+        description="Whom people without a key ask for one, such as dpo@stats.example; the log-in page says it.",
+    )
     metrics_open: bool = Field(False, description="Serve /metrics without a key.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe line to log.")
 

@@ -46,6 +46,7 @@ from app.services.hourly import Hourly
 from app.services.hypotheses import Hypotheses
 from app.services.idempotency import remove_replies
 from app.services.log import Log
+from app.services.logins import Logins
 from app.services.measurements import Measurements
 from app.services.memory import Memory
 from app.services.plans import Plans
@@ -163,6 +164,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         quick=ProcessFinisher(settings.memory_limit // QUICK_MEMORY, min(QUICK_LIMIT, settings.release_seconds)),
     )
 
+    logins = Logins(store, utc_now)
     log_keys = keys_of_log(settings, store, sql_log)
     log = Log(sql_log, log_keys, Cosignatures(SqlCosignatures(store), sql_log, log_keys))
     transcripts = Transcripts(store, sessions, log_size=sql_log.covering)
@@ -193,6 +195,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
                 partial(remove_replies, store, utc_now),
                 "replies of sessions closed long ago cannot be removed",
             ),
+            Hourly("log-ins", logins.remove_old, "log-ins whose time is over cannot be removed"),
             Hourly(
                 "dummies",
                 lambda stopping: dummies.end_old(),
@@ -207,6 +210,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     )
     services = Services(
         Principals(store, utc_now),
+        logins,
         datasets,
         registration,
         Checks(registration, private),

@@ -14,6 +14,7 @@ from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import Router
 
+from app.http.console import site
 from app.http.context import Context
 from app.http.middleware import Observe, location
 from app.http.openapi import describe, problem_responses
@@ -100,6 +101,9 @@ def create_app(context: Context, state: Mapping[str, Any]) -> FastAPI:
     app.state.context = context
     for resource in RESOURCES:
         app.include_router(resource.router)
+    if context.limits.console:
+        for part in site.ROUTERS:
+            app.include_router(part)
     # The framework's own layers serve telemetry and debugging, or would answer refusals in words of their own. Queries
     # go around what is left of them (docs/decisions/0011-around-the-library-where-answers-go.md).
     router = Router(

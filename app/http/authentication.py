@@ -75,10 +75,29 @@ class Authenticator:
             Unauthenticated: when the key is nobody's.
             TooManyRequests: when the key comes too often.
         """
-        principal = await self._recognise(request)
+        principal = await self._recognise(request, _key_of(request))
+        self.admit(request, principal)
+        return principal
+
+    async def log_in(self, request: Request, key: str) -> Principal:
+        """The same of a key that a form brought.
+
+        Raises:
+            Unauthenticated: as :meth:`authenticate`.
+            TooManyRequests: as :meth:`authenticate`.
+        """
+        principal = await self._recognise(request, key)
+        self.admit(request, principal)
+        return principal
+
+    def admit(self, request: Request, principal: Principal) -> None:
+        """Count the request of somebody who is known.
+
+        Raises:
+            TooManyRequests: when he asks too often.
+        """
         self._consume(self._requests, principal)
         request.scope["counted"] = 1
-        return principal
 
     def count_heavy(self, principal: Principal) -> None:
         """Count an authenticated request that takes much work against a rate of its own, too.
@@ -121,8 +140,7 @@ class Authenticator:
             self._refused("rate")
             raise
 
-    async def _recognise(self, request: Request) -> Principal:
-        key = _key_of(request)
+    async def _recognise(self, request: Request, key: str) -> Principal:
         known = self._principals.recall(key) if key else None
         if known is not None:
             return known

@@ -25,7 +25,9 @@ from app.services.errors import NotFound, Unavailable
 
 logger = structlog.get_logger("app.http")
 
-_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+_HEADERS = [(b"x-content-type-options", b"nosniff")]
+#: Of replies that do not say themselves for how long they may be kept.
+_NOT_KEPT = (b"cache-control", b"no-store")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
@@ -112,7 +114,9 @@ class Observe:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+                own = [*message.get("headers", ())]
+                kept = any(name == _NOT_KEPT[0] for name, _ in own)
+                message["headers"] = [*own, *_HEADERS] if kept else [*own, *_HEADERS, _NOT_KEPT]
             await send(message)
 
         try:

@@ -40,6 +40,19 @@ class PrincipalRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LoginRow:
+    """A browser that a principal has logged in with: the hash of what its cookie holds, the key that it was done with,
+    the client's address, and when it was begun and last used."""
+
+    id: str = field(repr=False)
+    principal: str
+    key_id: str
+    place: str
+    created_at: str
+    used_at: str
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetRow:
     """A registered data set. ``vault_entry`` names its private file; ``forfeited`` and ``forfeited_pure`` are exact
     decimal strings, what of the two sums of its budget is gone beside what its sessions hold and spent. ``impure`` says
@@ -298,6 +311,14 @@ class Transaction(Protocol):
     def add_principal(self, row: PrincipalRow) -> None: ...
     def set_key(self, name: str, key_id: str, key_hash: str) -> None: ...
     def revoke_principal(self, name: str, at: str) -> None: ...
+
+    # log-ins of browsers
+    def login(self, id: str) -> LoginRow | None: ...
+    def logins(self, principal: str) -> list[LoginRow]: ...
+    def add_login(self, row: LoginRow) -> None: ...
+    def use_login(self, id: str, at: str) -> None: ...
+    def remove_logins(self, ids: Sequence[str]) -> None: ...
+    def remove_old_logins(self, begun: str, used: str) -> int: ...
 
     # data sets
     def dataset(self, name: str, *, lock: bool = False) -> DatasetRow | None: ...

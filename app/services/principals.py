@@ -53,6 +53,11 @@ def _key_id(key_hash: str) -> str:
     return key_hash[:16]
 
 
+def key_id_of(key: str) -> str:
+    """What tells a principal's keys apart: it names the key, and does not tell it."""
+    return _key_id(_hash(key))
+
+
 def find_principal(tx: Transaction, name: str) -> PrincipalRow | None:
     """The principal of a name. What could be none is not looked up: not every database takes every character."""
     return tx.principal(name) if NAME.fullmatch(name) else None

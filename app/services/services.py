@@ -14,6 +14,7 @@ from app.services.dummy_datasets import DummyDatasets
 from app.services.grants import Grants
 from app.services.hypotheses import Hypotheses
 from app.services.log import Log
+from app.services.logins import Logins
 from app.services.measurements import Measurements
 from app.services.plans import Plans
 from app.services.principals import Principals
@@ -33,6 +34,7 @@ class Services:
     """The use cases that a caller can reach."""
 
     principals: Principals
+    logins: Logins
     datasets: Datasets
     registration: Registration
     checks: Checks

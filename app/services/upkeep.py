@@ -18,6 +18,8 @@ from app.services.ports import RELEASE_WORKED, Clock, Store, Transaction
 from app.services.principals import OPERATOR
 from app.services.release_ends import end_release
 
+#: A time after all that are written.
+_NEVER = "9999-12-31T23:59:59Z"
 #: Sessions that one statement names: databases take only so many parameters.
 _AT_A_TIME = 500
 
@@ -108,6 +110,8 @@ def forfeit(store: Store, clock: Clock, render: Callable[[CuratorError], dict[st
                 tx.add_event(
                     principal_record(event="revoked", name=principal.name, role=principal.role, recorded_at=read)
                 )
+        # All of them: whoever logged out since would be logged in again.
+        tx.remove_old_logins(_NEVER, _NEVER)
         tx.commit()
 
 

@@ -17,6 +17,7 @@ from app.storage.repositories.datasets import Datasets
 from app.storage.repositories.entries import Entries
 from app.storage.repositories.evidence import Evidence
 from app.storage.repositories.ledger import Ledger
+from app.storage.repositories.logins import Logins
 from app.storage.repositories.principals import Principals
 from app.storage.repositories.releases import Releases
 from app.storage.repositories.replies import Replies
@@ -24,7 +25,7 @@ from app.storage.repositories.sessions import Sessions
 from app.storage.transaction import bounded_wait
 
 
-class SqlTransaction(Principals, Datasets, Sessions, Entries, Evidence, Releases, Ledger, Replies):
+class SqlTransaction(Principals, Logins, Datasets, Sessions, Entries, Evidence, Releases, Ledger, Replies):
     """A transaction on one connection; see :class:`app.services.ports.Transaction`."""
 
     def add_event(self, line: bytes) -> None:

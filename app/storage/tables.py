@@ -38,6 +38,19 @@ principals = Table(
     Column("revoked_at", String(32)),
 )
 
+#: Browsers that somebody has logged in with, by the hash of what the cookie holds, and the key that it was done with.
+console_logins = Table(
+    "console_logins",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("principal", ForeignKey("principals.name"), nullable=False),
+    Column("key_id", String(32), nullable=False),
+    Column("place", String(64), nullable=False),
+    Column("created_at", String(32), nullable=False),
+    Column("used_at", String(32), nullable=False),
+    Index("ix_console_logins_principal_created_at", "principal", "created_at"),
+)
+
 datasets = Table(
     "datasets",
     metadata,

@@ -25,6 +25,7 @@ from app.services.ports import (
     EntryRow,
     EvidenceRow,
     LedgerRow,
+    LoginRow,
     PrincipalRow,
     ReleaseFile,
     ReleaseRow,
@@ -41,6 +42,7 @@ Row = TypeVar("Row")
 #: Where rows of each kind are kept: their fields are its columns.
 _TABLES: dict[type, Table] = {
     PrincipalRow: t.principals,
+    LoginRow: t.console_logins,
     DatasetRow: t.datasets,
     SessionRow: t.sessions,
     EntryRow: t.entries,

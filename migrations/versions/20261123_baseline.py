@@ -44,6 +44,18 @@ def upgrade() -> None:
         sa.UniqueConstraint("key_id", name=op.f("uq_principals_key_id")),
     )
     op.create_table(
+        "console_logins",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("principal", sa.String(length=64), nullable=False),
+        sa.Column("key_id", sa.String(length=32), nullable=False),
+        sa.Column("place", sa.String(length=64), nullable=False),
+        sa.Column("created_at", sa.String(length=32), nullable=False),
+        sa.Column("used_at", sa.String(length=32), nullable=False),
+        sa.ForeignKeyConstraint(["principal"], ["principals.name"], name=op.f("fk_console_logins_principal")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_console_logins")),
+    )
+    op.create_index("ix_console_logins_principal_created_at", "console_logins", ["principal", "created_at"])
+    op.create_table(
         "grants",
         sa.Column("dataset", sa.String(length=64), nullable=False),
         sa.Column("principal", sa.String(length=64), nullable=False),

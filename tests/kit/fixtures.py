@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import structlog
+from playwright.sync_api import Browser, sync_playwright
 
 from app.bootstrap.noise import SystemNoise
 from app.services.answering import group
+from tests.kit.console import launched
 from tests.kit.databases import empty_database
 from tests.kit.noise import Noise
 from tests.kit.service import Service, serving
@@ -72,6 +74,15 @@ def _nothing_unforeseen(request: pytest.FixtureRequest) -> None:
     """Where the contract of HTTP is tested nothing that is logged speaks of an unforeseen error."""
     if request.node.get_closest_marker("api") is not None:
         request.getfixturevalue("logged")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A Chromium without a window, which the tests of a process share."""
+    with sync_playwright() as playwright:
+        shown = launched(playwright)
+        yield shown
+        shown.close()
 
 
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]

@@ -27,6 +27,7 @@ from app.services.ports import (
     Holding,
     KnownEntries,
     LedgerRow,
+    LoginRow,
     PrincipalRow,
     ReleaseFile,
     ReleaseRow,
@@ -51,6 +52,7 @@ class Tables:
     """Every row, by its key."""
 
     principals: dict[str, PrincipalRow] = field(default_factory=dict)
+    logins: dict[str, LoginRow] = field(default_factory=dict)
     datasets: dict[str, DatasetRow] = field(default_factory=dict)
     grants: dict[tuple[str, str], str] = field(default_factory=dict)
     sessions: dict[str, SessionRow] = field(default_factory=dict)
@@ -211,6 +213,36 @@ class MemoryTransaction:
                 tables.principals[name] = replace(tables.principals[name], **changes)
 
         self._do(step)
+
+    # log-ins of browsers
+    def login(self, id: str) -> LoginRow | None:
+        return self._tables.logins.get(id)
+
+    def logins(self, principal: str) -> list[LoginRow]:
+        found = (row for row in self._tables.logins.values() if row.principal == principal)
+        return sorted(found, key=lambda row: row.created_at)
+
+    def add_login(self, row: LoginRow) -> None:
+        self._do(lambda tables: _add(tables.logins, row.id, row))
+
+    def use_login(self, id: str, at: str) -> None:
+        def step(tables: Tables) -> None:
+            if id in tables.logins:
+                tables.logins[id] = replace(tables.logins[id], used_at=at)
+
+        self._do(step)
+
+    def remove_logins(self, ids: Sequence[str]) -> None:
+        def step(tables: Tables) -> None:
+            for id in ids:
+                tables.logins.pop(id, None)
+
+        self._do(step)
+
+    def remove_old_logins(self, begun: str, used: str) -> int:
+        old = [row.id for row in self._tables.logins.values() if row.created_at < begun or row.used_at < used]
+        self.remove_logins(old)
+        return len(old)
 
     # data sets
     def dataset(self, name: str, *, lock: bool = False) -> DatasetRow | None:

@@ -39,6 +39,7 @@ from app.services.ports import (
     EvidenceRow,
     KnownEntries,
     LedgerRow,
+    LoginRow,
     PrincipalRow,
     ReleaseFile,
     ReleaseRow,
@@ -196,6 +197,8 @@ def put(store: SqlStore, *rows: Any) -> None:
             match row:
                 case PrincipalRow():
                     tx.add_principal(row)
+                case LoginRow():
+                    tx.add_login(row)
                 case DatasetRow():
                     tx.add_dataset(row)
                 case SessionRow():
@@ -311,6 +314,53 @@ class TestPrincipals:
     def test_a_key_has_one_holder(self, store: SqlStore, who: PrincipalRow) -> None:
         with store.write() as tx, pytest.raises(StoreConflict):
             tx.add_principal(replace(principal(), key_id=who.key_id))
+
+
+class TestLogins:
+    def test_round_trip(self, store: SqlStore, who: PrincipalRow) -> None:
+        """Catches a log-in that is another's, one that is not used or not removed, and an order that is not of time."""
+        first, second = (
+            LoginRow(
+                fresh("login"), who.name, who.key_id, "10.0.0.1", f"2026-01-0{day}T00:00:00Z", "2026-01-05T00:00:00Z"
+            )
+            for day in (1, 2)
+        )
+        with store.write() as tx:
+            tx.add_login(second)
+            tx.add_login(first)
+            tx.commit()
+        with store.write() as tx:
+            tx.use_login(first.id, "2026-01-06T00:00:00Z")
+            tx.use_login("nothing", "2026-01-06T00:00:00Z")
+            tx.commit()
+        with store.read() as tx:
+            assert tx.logins(who.name) == [replace(first, used_at="2026-01-06T00:00:00Z"), second]
+            assert tx.login(second.id) == second
+            assert tx.login("nothing") is None
+            assert tx.logins("nobody") == []
+        with store.write() as tx:
+            tx.remove_logins([second.id, "nothing"])
+            tx.commit()
+        with store.read() as tx:
+            assert [row.id for row in tx.logins(who.name)] == [first.id]
+
+    def test_what_is_old_goes(self, store: SqlStore, who: PrincipalRow) -> None:
+        """Catches a row that goes too early, or stays by the one time where the other is over."""
+        times = {
+            "begun": ("2026-01-01", "2026-01-09"),
+            "used": ("2026-01-03", "2026-01-04"),
+            "kept": ("2026-01-03", "2026-01-09"),
+        }
+        rows = {
+            name: LoginRow(fresh(name), who.name, who.key_id, "", f"{begun}T00:00:00Z", f"{used}T00:00:00Z")
+            for name, (begun, used) in times.items()
+        }
+        put(store, *rows.values())
+        with store.write() as tx:
+            assert tx.remove_old_logins("2026-01-02T00:00:00Z", "2026-01-05T00:00:00Z") >= 2
+            tx.commit()
+        with store.read() as tx:
+            assert tx.logins(who.name) == [rows["kept"]]
 
 
 class TestDatasets:
@@ -1579,6 +1629,7 @@ def test_rows_have_the_columns_of_their_tables() -> None:
     """Catches a field of a row that the tables do not keep."""
     kept = {
         "principals": PrincipalRow,
+        "console_logins": LoginRow,
         "datasets": DatasetRow,
         "sessions": SessionRow,
         "entries": EntryRow,

@@ -1,0 +1,299 @@
+"""Who looks at a page, from where a form was sent, and what every page is answered with when something is refused.
+
+A browser sends the cookie of this server along with whatever any page makes it ask. So a cookie alone never changes
+anything: a form has to come from a page of this server, which browsers say themselves, and has to bring the token of
+the log-in, which no other page can read. What only looks changes nothing.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from fastapi import Depends
+from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.declarations.errors import CuratorError, InvalidRequest
+from app.http import bodies
+from app.http.console.rendering import HEADERS, page
+from app.http.dependencies import AppContext, context_of
+from app.http.headers import media_type
+from app.http.parameters import Route, refusal
+from app.http.problems import PROBLEMS
+from app.services.errors import Forbidden, NotFound
+from app.services.logins import LoggedOut, Login
+from app.services.ports import Role
+
+#: The cookie of a log-in: over TLS, where a browser keeps it to this host; and over plain HTTP of this machine.
+COOKIE, PLAIN_COOKIE = "__Host-curator", "curator"
+#: Most bytes and fields of a form; files are read otherwise.
+FORM_BYTES, FORM_FIELDS = 1 << 20, 2_000
+_FORM = "application/x-www-form-urlencoded"
+_LOCAL = ("localhost", "localhost.localdomain")
+
+
+class NotHere(Forbidden):
+    """Browsers may not log in here, as others could listen."""
+
+
+# ---------------------------------------------------------------------- the transport
+
+
+def is_secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, to this server or to a proxy that it believes."""
+    return bool(request.url.scheme == "https")
+
+
+def cookie_name(request: Request) -> str:
+    """The name of the cookie of a log-in."""
+    return COOKIE if is_secure(request) else PLAIN_COOKIE
+
+
+def expect_private(request: Request) -> None:
+    """Refuse browsers whose log-in others could listen to: over plain HTTP only this machine itself is let in.
+
+    Raises:
+        NotHere: saying what to do.
+    """
+    if is_secure(request) or context_of(request).limits.console_plain_http:
+        return
+    if _is_loopback(request.client.host if request.client else "") and _is_loopback(_host(request)):
+        return
+    raise NotHere(
+        "over plain HTTP whoever listens would have your log-in: open the console by https://, through a proxy with "
+        "TLS that CURATOR_TRUSTED_PROXIES names, or on the server's own machine"
+    )
+
+
+def _host(request: Request) -> str:
+    """The host that the browser asked for, without a port."""
+    try:
+        return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() in _LOCAL
+
+
+# ---------------------------------------------------------------------- who looks
+
+
+async def _login(request: Request, context: AppContext) -> Login:
+    """The log-in of whoever looks. Counts the request.
+
+    Raises:
+        NotHere: where others could listen.
+        LoggedOut: when there is none.
+        TooManyRequests: when he asks too often.
+    """
+    expect_private(request)
+    secret = request.cookies.get(cookie_name(request))
+    if not secret:
+        raise LoggedOut("log in first")
+    login = await run_in_threadpool(context.services.logins.find, secret)
+    context.authenticator.admit(request, login.principal)
+    request.state.login = login
+    return login
+
+
+LoggedIn = Annotated[Login, Depends(_login)]
+
+
+class Of:
+    """The log-in of somebody who has one of some roles. For others there is no such page."""
+
+    def __init__(self, *roles: Role) -> None:
+        self._roles = roles
+
+    async def __call__(self, login: LoggedIn) -> Login:
+        """The log-in.
+
+        Raises:
+            NotFound: when he has none of the roles.
+        """
+        if login.principal.role not in self._roles:
+            raise NotFound("there is no such page")
+        return login
+
+
+Analyst = Annotated[Login, Depends(Of("analyst", "admin"))]
+Admin = Annotated[Login, Depends(Of("admin"))]
+Auditor = Annotated[Login, Depends(Of("auditor"))]
+#: Who sees budgets over time, and the log.
+Overseer = Annotated[Login, Depends(Of("auditor", "admin"))]
+
+# ---------------------------------------------------------------------- forms
+
+
+class Form:
+    """The fields of a form, in their order; of several of one name :meth:`get` has the last."""
+
+    def __init__(self, fields: list[tuple[str, str]]) -> None:
+        self.fields = fields
+        self._last = dict(fields)
+
+    def get(self, name: str, default: str = "") -> str:
+        """A field without spaces around it."""
+        return self._last.get(name, default).strip()
+
+    def raw(self, name: str) -> str:
+        """A field as it came."""
+        return self._last.get(name, "")
+
+    def all(self, name: str) -> list[str]:
+        """All fields of a name."""
+        return [value.strip() for each, value in self.fields if each == name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._last
+
+
+def expect_same_origin(request: Request) -> None:
+    """Refuse a form that no page of this server sent.
+
+    Raises:
+        Forbidden: when the browser says so, or nothing says otherwise.
+    """
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        if site == "same-origin":
+            return
+    elif (origin := request.headers.get("origin")) is not None:
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            parts = urlsplit("")
+        if parts.scheme == request.url.scheme and parts.netloc and parts.netloc == request.headers.get("host"):
+            return
+    raise Forbidden("this form was not sent by a page of this server: open the page here, and send it from there")
+
+
+async def _read_form(request: Request, context: AppContext) -> Form:
+    """A form that a page of this server sent.
+
+    Raises:
+        Forbidden: as :func:`expect_same_origin`.
+        InvalidRequest: when the body is no form, or has too many fields.
+        PayloadTooLarge: when it is too large.
+        Unavailable: when the bodies of all requests leave no room for it.
+    """
+    expect_same_origin(request)
+    if media_type(request) != _FORM:
+        raise InvalidRequest(f"a form is sent as {_FORM}")
+    body = await bodies.read(request, FORM_BYTES, context.body_memory)
+    try:
+        fields = parse_qsl(
+            body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS, encoding="utf-8", errors="strict"
+        )
+    except ValueError:
+        raise InvalidRequest(f"the form cannot be read: it has UTF-8 text and at most {FORM_FIELDS:,} fields") from None
+    form = Form([(name, value) for name, value in fields if "\0" not in name + value])
+    request.state.form = form
+    return form
+
+
+#: The fields of a form of somebody who need not have logged in.
+AnyForm = Annotated[Form, Depends(_read_form)]
+
+
+async def _own_form(request: Request, form: AnyForm, login: LoggedIn) -> Form:
+    """A form of the log-in of whoever sends it.
+
+    Raises:
+        Forbidden: when it brings another token, or none.
+    """
+    check_token(form, login)
+    return form
+
+
+def check_token(form: Form, login: Login) -> None:
+    """Refuse a form of another log-in.
+
+    Raises:
+        Forbidden: saying what to do.
+    """
+    if not hmac.compare_digest(form.raw("token").encode(), login.form_token.encode()):
+        raise Forbidden("this form belongs to another log-in: load the page again, and send it from there")
+
+
+#: Whoever sends a form, with its fields; a form is read before anything is known of who sends it, so that it can be
+#: kept for him where his log-in has ended.
+OwnForm = Annotated[Form, Depends(_own_form)]
+
+# ---------------------------------------------------------------------- refusals
+
+
+class ConsoleRoute(Route):
+    """A route whose refusals are pages, and whose replies carry the headers of pages."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler of a request, with refusals as pages."""
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            try:
+                reply = await handle(request)
+            except RequestValidationError as error:
+                reply = refused(request, refusal(self, error))
+            except CuratorError as error:
+                reply = refused(request, error)
+            for name, value in HEADERS.items():
+                reply.headers.setdefault(name, value)
+            return reply
+
+        return handler
+
+
+def refused(request: Request, error: CuratorError) -> Response:
+    """The page of a refusal: the log-in where that is what is missing."""
+    login: Login | None = getattr(request.state, "login", None)
+    status, title = PROBLEMS[error.code]
+    headers = {"Retry-After": str(error.extra["retry_after"])} if "retry_after" in error.extra else {}
+    part = request.headers.get("hx-request") == "true"
+    if isinstance(error, LoggedOut):
+        if part:
+            return page(request, "part_refused.html.jinja", None, title="Your log-in has ended", error=error)
+        form: Form | None = getattr(request.state, "form", None)
+        kept = [] if form is None else [field for field in form.fields if field[0] != "token"]
+        looks = request.method in ("GET", "HEAD")
+        return page(
+            request,
+            "login.html.jinja",
+            None,
+            status=200 if looks else 403,
+            refusal=None,
+            then=then_of(request) if looks else request.scope["path"],
+            kept=None if looks else kept,
+            contact=context_of(request).limits.contact,
+        )
+    template = "part_refused.html.jinja" if part else "refused.html.jinja"
+    # A part that htmx asked for is put into its page only where the reply is said to be good.
+    return page(request, template, login, status=200 if part else status, headers=headers, title=title, error=error)
+
+
+def then_of(request: Request) -> str:
+    """Where whoever logs in goes on: the page that was asked for."""
+    query = request.scope.get("query_string", b"").decode("latin-1")
+    return str(request.scope["path"]) + (f"?{query}" if query else "")
+
+
+def is_own_address(then: str) -> bool:
+    """Whether an address is one of the console, and of no other server however browsers read it."""
+    return (
+        (then == "/console" or then.startswith(("/console/", "/console?")))
+        and then.isascii()
+        and then.isprintable()
+        and "\\" not in then
+        and ".." not in then
+    )

@@ -1,0 +1,44 @@
+"""Numbers and times in words for pages. Those in :data:`FILTERS` are filters of its templates."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from decimal import ROUND_FLOOR, Context, Decimal
+
+
+def epsilon(value: float | str | None) -> str:
+    """An amount of a budget for a person: three digits behind the point or three that say something, rounded down, so
+    that nobody is shown more than there is; a dash for None."""
+    if value is None:
+        return "–"
+    exact = Decimal(str(value))
+    if not exact.is_finite():
+        return "–"
+    if exact == 0:
+        return "0"
+    if abs(exact) >= 1:
+        return f"{exact.quantize(Decimal('0.001'), ROUND_FLOOR).normalize():f}"
+    return f"{Context(prec=3, rounding=ROUND_FLOOR).plus(exact).normalize():f}"
+
+
+def percent(part: float) -> str:
+    """A part of a whole, as drawings have it: between none and all."""
+    return f"{100 * min(max(part, 0.0), 1.0):.2f}%" if math.isfinite(part) else "0%"
+
+
+def moment(text: str | None) -> str:
+    """A time in UTC as people read it; a dash for None."""
+    if text is None:
+        return "–"
+    at = datetime.fromisoformat(text).astimezone(UTC)
+    return f"{at.day} {at:%B %Y, %H:%M} UTC"
+
+
+def short_hash(text: str | None) -> str:
+    """A hash by its beginning and its end."""
+    return "" if text is None else text if len(text) <= 12 else f"{text[:8]}…{text[-3:]}"
+
+
+#: What templates call by their names.
+FILTERS = (epsilon, percent, moment, short_hash)
