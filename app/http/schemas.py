@@ -735,6 +735,15 @@ class EntryView(Reply):
     recorded_at: str
 
 
+class WholeEntryView(EntryView):
+    """The same with the question as it was asked, null where it was an array or too long to be kept, and the answer as
+    it was replied then: null where it was asked without an idempotency key, or the session was closed long ago.
+    """
+
+    question: dict[str, Any] | None
+    answer: AnswerView | MarginalView | None
+
+
 class Entries(Page):
     """Entries of a session in their order."""
 

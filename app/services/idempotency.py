@@ -47,9 +47,10 @@ class IdempotencyKey:
             raise IdempotencyConflict("this Idempotency-Key was used with another body: use a new key")
         return row.reply
 
-    def row(self, reply: bytes, at: str, *, opens: bool = False) -> ReplyRow:
-        """The row that is stored beside the work that the reply reports; whether that opened a session."""
-        return ReplyRow(self.principal, self.route, self.key, self.body_hash, opens, reply, at)
+    def row(self, reply: bytes, at: str, *, opens: bool = False, sequence: int | None = None) -> ReplyRow:
+        """The row that is stored beside the work that the reply reports; whether that opened a session, and the newest
+        entry that it tells of."""
+        return ReplyRow(self.principal, self.route, self.key, self.body_hash, opens, reply, at, sequence)
 
 
 def find_reply(tx: Transaction, key: IdempotencyKey | None) -> bytes | None:

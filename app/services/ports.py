@@ -262,7 +262,8 @@ ReplyName = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class ReplyRow:
-    """A stored reply under its idempotency key; whether it tells of a session that was opened."""
+    """A stored reply under its idempotency key; whether it tells of a session that was opened, and the number of the
+    session's newest entry once it was given, where it tells answers."""
 
     principal: str
     route: str
@@ -271,6 +272,7 @@ class ReplyRow:
     opens: bool
     reply: bytes
     recorded_at: str
+    sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,6 +400,7 @@ class Transaction(Protocol):
     def has_moved(self, dataset: str) -> bool: ...
     def replies(self, names: Sequence[ReplyName]) -> dict[ReplyName, ReplyRow]: ...
     def add_replies(self, rows: Sequence[ReplyRow]) -> None: ...
+    def reply_telling(self, principal: str, routes: Sequence[str], sequence: int) -> bytes | None: ...
     def reply_names(self, after: ReplyName, most: int) -> list[tuple[ReplyName, bytes | None]]: ...
     def remove_replies(self, names: Sequence[ReplyName]) -> None: ...
 

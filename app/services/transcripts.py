@@ -12,6 +12,7 @@ from app.audit import writing
 from app.curator.opening import Header
 from app.privacy.ledger import Amounts
 from app.services import spending
+from app.services.errors import NotFound
 from app.services.pages import Page
 from app.services.ports import SessionRow, Store
 from app.services.principals import Principal
@@ -64,6 +65,31 @@ class Transcripts:
         header = Header.read(row.header)
         items = [_in_short(header, orjson.loads(line), measured.get(sequence)) for sequence, line, _ in page]
         return Page(items, str(last) if last < row.sequence else None)
+
+    def entry(self, actor: Principal, id: str, sequence: int) -> dict[str, Any]:
+        """One entry in short, with the question as it was asked and the answer as it was replied then; None for what is
+        not kept: questions that are arrays or long, and replies without an idempotency key, or of sessions that were
+        closed long ago.
+
+        Raises:
+            NotFound: when there is none, or the session is somebody else's.
+        """
+        row = self._sessions.row(actor, id)
+        routes = [f"/v1/sessions/{row.id}/{name}" for name in ("queries", "queries/batch", "sql")]
+        with self._store.read() as tx:
+            page = tx.transcript_page(row.id, sequence - 1, sequence) if 0 < sequence <= row.sequence else []
+            measured = tx.evidence_of(row.id, sequence - 1, sequence)
+            reply = tx.reply_telling(row.owner, routes, sequence)
+        if not page:
+            raise NotFound("the session has no such entry")
+        line = orjson.loads(page[0][1])
+        told = {} if reply is None else orjson.loads(reply)
+        answers = [each for each in told.get("answers", [told]) if each.get("sequence") == sequence]
+        return {
+            **_in_short(Header.read(row.header), line, measured.get(sequence)),
+            "question": line.get("asked"),
+            "answer": answers[0] if answers else None,
+        }
 
     def _lines(self, row: SessionRow) -> Iterator[bytes]:
         yield row.header + b"\n"

@@ -195,6 +195,8 @@ idempotency = Table(
     Column("opens", Boolean, nullable=False),
     Column("reply", LargeBinary, nullable=False),
     Column("recorded_at", String(32), nullable=False),
+    Column("sequence", BigInteger),
+    Index("ix_idempotency_principal_route_sequence", "principal", "route", "sequence"),
 )
 
 #: What became of principals and data sets, as lines of the log: rows of others change, and tell the end alone.

@@ -73,9 +73,11 @@ def upgrade() -> None:
         sa.Column("opens", sa.Boolean(), nullable=False),
         sa.Column("reply", sa.LargeBinary(), nullable=False),
         sa.Column("recorded_at", sa.String(length=32), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["principal"], ["principals.name"], name=op.f("fk_idempotency_principal")),
         sa.PrimaryKeyConstraint("principal", "route", "key", name=op.f("pk_idempotency")),
     )
+    op.create_index("ix_idempotency_principal_route_sequence", "idempotency", ["principal", "route", "sequence"])
     op.create_table(
         "sessions",
         sa.Column("id", sa.String(length=32), nullable=False),

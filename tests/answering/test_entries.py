@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.kit.service import JSON, Service, ask, open_session, people, refused
+from tests.kit.service import JSON, Service, ask, open_session, people, refused, where
 
 pytestmark = pytest.mark.api
 
@@ -52,3 +52,33 @@ def test_who_sees_them(service: Service) -> None:
     for other in (service.principal("analyst"), service.admin):
         refused(other.get(f"/v1/sessions/{id}/entries"), "not-found")
     refused(analyst.get(f"/v1/sessions/{id}/entries?after=x"), "invalid-request")
+
+
+def test_one_entry_with_its_reply(service: Service) -> None:
+    """Byte by byte what was replied, whichever way it was asked. Catches another answer of a batch, one of a later
+    margin, a question with what was wanted of it, and an entry that others see."""
+    name = people(service)
+    analyst, other, auditor = (service.principal(role) for role in ("analyst", "analyst", "auditor"))
+    id = analyst.post("/v1/sessions", json={"dataset": name, "epsilon": 0.5, "max_queries": 20}).json()["id"]
+    base = f"/v1/sessions/{id}"
+    first = analyst.post(
+        f"{base}/queries", json=where(sex="male") | {"confidence": 0.9}, headers={"Idempotency-Key": "a"}
+    )
+    questions = [where(sex="female"), {"type": "nothing"}, {"type": "marginal", "attributes": ["sex", "age"]}]
+    batch = analyst.post(f"{base}/queries/batch", json={"queries": questions}, headers={"Idempotency-Key": "b"})
+    analyst.post(f"{base}/queries", json=where(age={"ge": 40}))
+    answers = [first.json(), *(each for each in batch.json()["answers"] if "sequence" in each)]
+    assert [each["sequence"] for each in answers] == [1, 2, 3]
+    for who in (analyst, auditor):
+        entries = [who.get(f"{base}/entries/{each['sequence']}").json() for each in answers]
+        assert [entry["answer"] for entry in entries] == answers
+        assert [entry["question"] for entry in entries] == [where(sex="male"), questions[0], questions[2]]
+    short = analyst.get(f"{base}/entries").json()["items"]
+    assert [{key: entry[key] for key in short[0]} for entry in entries] == short[:3]
+    without = analyst.get(f"{base}/entries/4").json()
+    assert (without["answer"], without["question"]) == (None, where(age={"ge": 40}))
+    refused(other.get(f"{base}/entries/1"), "not-found")
+    for none in (0, 5, 10**17):
+        refused(analyst.get(f"{base}/entries/{none}"), "not-found")
+    for nonsense in ("x", "-1", "1.5", "1" * 30):
+        refused(analyst.get(f"{base}/entries/{nonsense}"), "invalid-request")

@@ -576,6 +576,14 @@ class MemoryTransaction:
 
         self._do(step)
 
+    def reply_telling(self, principal: str, routes: Sequence[str], sequence: int) -> bytes | None:
+        found = [
+            (row.sequence, row.reply)
+            for row in self._tables.replies.values()
+            if row.principal == principal and row.route in routes and (row.sequence or 0) >= sequence
+        ]
+        return min(found)[1] if found else None
+
     def reply_names(self, after: ReplyName, most: int) -> list[tuple[ReplyName, bytes | None]]:
         found = [(name, row) for name, row in sorted(self._tables.replies.items()) if name > after][:most]
         return [(name, row.reply if row.opens else None) for name, row in found]

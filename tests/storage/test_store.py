@@ -1134,6 +1134,26 @@ class TestLedgerAndReplies:
             assert tx.replies([(who.name, "/v1/sessions", "other")]) == {}
             assert tx.replies([]) == {}
 
+    def test_the_reply_that_tells_of_an_entry(self, store: SqlStore, who: PrincipalRow) -> None:
+        """The first that has come as far, of these routes and this principal. Catches one that came before, one of
+        another session, and one that tells of no entry."""
+        somebody = principal()
+        own, other = "/v1/sessions/x/queries", "/v1/sessions/y/queries"
+        rows = [
+            ReplyRow(who.name, own, f"k{last}", "h", False, b"%d" % last, "2026-01-01T00:00:00Z", last)
+            for last in (3, 7, 8)
+        ]
+        rows += [
+            ReplyRow(who.name, other, "k", "h", False, b"other", "2026-01-01T00:00:00Z", 5),
+            ReplyRow(who.name, own, "close", "h", False, b"none", "2026-01-01T00:00:00Z"),
+            ReplyRow(somebody.name, own, "k", "h", False, b"else", "2026-01-01T00:00:00Z", 5),
+        ]
+        put(store, somebody, *rows)
+        with store.read() as tx:
+            found = [tx.reply_telling(who.name, [own, "/v1/sessions/x/sql"], n) for n in (1, 3, 4, 7, 8, 9)]
+            assert found == [b"3", b"3", b"7", b"7", b"8", None]
+            assert tx.reply_telling(who.name, ["/v1/sessions/x/sql"], 1) is None
+
     def test_replies_in_their_order(self, store: SqlStore, who: PrincipalRow, data: DatasetRow) -> None:
         """Pages of any size, one after the other, are all there is, each once, with what openings replied; those that
         are removed are gone, and their keys free, and no others. Catches a page that begins with the last one's end,

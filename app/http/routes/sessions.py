@@ -7,7 +7,7 @@ import time
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Path
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +17,7 @@ from app.http import schemas
 from app.http.dependencies import HEAVY, AppContext, Asker, Caller, JsonObject, Keyed, UseCases
 from app.http.openapi import problem_responses
 from app.http.paging import ByNumber, BySession
-from app.http.parameters import Route
+from app.http.parameters import NUMBER, Route
 from app.http.replies import JsonReply
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
@@ -25,6 +25,8 @@ from app.services.services import Services
 
 #: How long a closing waits for the log, and how often it looks.
 LOG_SECONDS, LOG_PAUSE = 2.0, 0.025
+
+EntryNumber = Annotated[int, Path(ge=0), NUMBER]
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=Route, responses=problem_responses(401, 429))
 
@@ -76,6 +78,16 @@ def get_session(services: UseCases, actor: Caller, id: str) -> Response:
 )
 def list_entries(services: UseCases, actor: Caller, id: str, page: ByNumber) -> Response:
     return page.reply(services.transcripts.entries(actor, id, page.after, page.limit))
+
+
+@router.get(
+    "/{id}/entries/{sequence}",
+    summary="One entry of a session: what was asked, and the answer as it was replied then",
+    response_model=schemas.WholeEntryView,
+    responses=problem_responses(404, 422),
+)
+def get_entry(services: UseCases, actor: Caller, id: str, sequence: EntryNumber) -> Response:
+    return JsonReply(services.transcripts.entry(actor, id, sequence))
 
 
 @router.post(

@@ -340,7 +340,8 @@ class Groups:
             ticket.reply = answers[0] if ticket.single else b'{"%b":[%b]}' % (told, b",".join(answers))
         if key is not None:
             work.base.setdefault(row.id, row)
-            work.replies[key.name] = key.row(ticket.reply, work.now)
+            newest = work.rows.get(row.id, row).sequence if ticket.kind in ("ask", "batch") else None
+            work.replies[key.name] = key.row(ticket.reply, work.now, sequence=newest)
         work.done.append(ticket)
 
     def _is_left(self, ticket: Ticket) -> bool:

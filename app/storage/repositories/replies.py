@@ -50,6 +50,11 @@ class Replies(BaseTransaction):
         """Store replies under their idempotency keys. Raises StoreConflict when one has been used."""
         self._add_rows(ReplyRow, rows)
 
+    def reply_telling(self, principal: str, routes: Sequence[str], sequence: int) -> bytes | None:
+        """The first of a principal's replies, by the entries that they tell of, that has come as far as an entry."""
+        which = (c.principal == principal, c.route.in_(list(routes)), c.sequence >= sequence)
+        return self.connection.execute(select(c.reply).where(*which).order_by(c.sequence).limit(1)).scalar()
+
     def reply_names(self, after: ReplyName, most: int) -> list[tuple[ReplyName, bytes | None]]:
         """So many replies in the order of their names, those after ``after``; the reply itself where it tells of a
         session that was opened.
