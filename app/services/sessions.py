@@ -50,6 +50,23 @@ class Sessions:
         row = self.row(actor, id)
         return session_view(row) | {"log_size": self.log_size(row.id, row.sequence)}
 
+    def newest(
+        self, actor: Principal, before: str = "", most: int = 20, dataset: str | None = None, *, open: bool = False
+    ) -> list[dict[str, Any]]:
+        """The actor's own sessions, the newest first, those before the one of that id; on a data set where it is named,
+        and open ones alone where that is said. Sessions of releases are none.
+
+        Raises:
+            InvalidRequest: when ``before`` is neither empty nor a session of his.
+        """
+        last = find_session(self._store, before) if before else None
+        if before and (last is None or last.owner != actor.name):
+            raise InvalidRequest("before: the id of a session of yours")
+        with self._store.read() as tx:
+            rows = tx.newest_sessions(actor.name, last, most, dataset, open=open)
+        views = [session_view(row) for row in rows]
+        return [view for view in views if view["mechanism"]["construction"] != "workload"]
+
     def list(self, actor: Principal, after: str, most: int) -> Page:
         """The actor's sessions in the order they were opened, all of them for auditors, beyond the one of that id.
 

@@ -341,6 +341,19 @@ class MemoryTransaction:
         found = [row for row in found if dataset in (None, row.dataset)]
         return _fitting([(row, len(row.header)) for row in found], most)
 
+    def newest_sessions(
+        self, owner: str, before: SessionRow | None, most: int, dataset: str | None, *, open: bool
+    ) -> list[SessionRow]:
+        found = [
+            row
+            for row in self._tables.sessions.values()
+            if row.owner == owner
+            and dataset in (None, row.dataset)
+            and (row.status == "open" or not open)
+            and (before is None or (row.opened_at, row.id) < (before.opened_at, before.id))
+        ]
+        return sorted(found, key=lambda row: (row.opened_at, row.id), reverse=True)[:most]
+
     def datasets_of(self, owner: str) -> set[str]:
         return {row.dataset for row in self._tables.sessions.values() if row.owner == owner}
 

@@ -592,6 +592,26 @@ class TestSessions:
             tx.add_session(session("no-such-data-set", who.name))
 
 
+class TestNewestSessions:
+    def test_the_newest_first(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches sessions of others, of another data set or closed ones, an order that is not of time, and a page that
+        begins with the end of the one before."""
+        elsewhere, somebody = dataset(), principal()
+        rows = [
+            session(data.name, who.name, opened_at=f"2026-01-0{day}T00:00:00Z", status=status)
+            for day, status in ((1, "open"), (3, "closed"), (2, "open"), (2, "open"))
+        ]
+        other = session(elsewhere.name, who.name, opened_at="2026-01-04T00:00:00Z")
+        put(store, elsewhere, somebody, *rows, other, session(data.name, somebody.name))
+        newest = sorted(rows, key=lambda row: (row.opened_at, row.id), reverse=True)
+        with store.read() as tx:
+            assert tx.newest_sessions(who.name, None, 10, data.name, open=False) == newest
+            assert tx.newest_sessions(who.name, None, 10, None, open=False) == [other, *newest]
+            assert tx.newest_sessions(who.name, None, 2, data.name, open=True) == newest[1:3]
+            for place, row in enumerate(newest):
+                assert tx.newest_sessions(who.name, row, 10, data.name, open=False) == newest[place + 1 :]
+
+
 class TestEntries:
     def test_known_entries(self, store: SqlStore, asked: SessionRow) -> None:
         """Catches entries out of order, a kind exchanged, or a measurement without the line that a catch-up

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
+import structlog
 from fastapi import Depends
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
@@ -24,11 +25,14 @@ from app.http import bodies
 from app.http.console.rendering import HEADERS, page
 from app.http.dependencies import AppContext, context_of
 from app.http.headers import media_type
+from app.http.middleware import location
 from app.http.parameters import Route, refusal
 from app.http.problems import PROBLEMS
-from app.services.errors import Forbidden, NotFound
+from app.services.errors import Forbidden, NotFound, Unavailable
 from app.services.logins import LoggedOut, Login
 from app.services.ports import Role
+
+logger = structlog.get_logger("app.http")
 
 #: The cookie of a log-in: over TLS, where a browser keeps it to this host; and over plain HTTP of this machine.
 COOKIE, PLAIN_COOKIE = "__Host-curator", "curator"
@@ -248,6 +252,11 @@ class ConsoleRoute(Route):
                 reply = refused(request, refusal(self, error))
             except CuratorError as error:
                 reply = refused(request, error)
+            except Exception as error:  # noqa: BLE001 - a browser is shown a page, whatever happens
+                logger.error("unforeseen error", error=type(error).__name__, place=location(error))
+                reply = refused(
+                    request, Unavailable("the page could not be made: see what was done before trying again")
+                )
             for name, value in HEADERS.items():
                 reply.headers.setdefault(name, value)
             return reply

@@ -9,11 +9,11 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BigInteger, func, select
+from sqlalchemy import BigInteger, func, select, tuple_
 
 from app.services.ports import NONE_KNOWN, SessionRow
 from app.storage import tables as t
-from app.storage.transaction import LOCK_NOT_AVAILABLE, BaseTransaction, numbered, typed_rows
+from app.storage.transaction import LOCK_NOT_AVAILABLE, BaseTransaction, columns, numbered, typed_rows
 
 c = t.sessions.c
 _MOVED = (
@@ -125,6 +125,18 @@ class Sessions(BaseTransaction):
         which = [column == name for column, name in ((c.owner, owner), (c.dataset, dataset)) if name is not None]
         start = None if after is None else (after.opened_at, after.id)
         return self._page(SessionRow, (c.opened_at, c.id), start, most, *which, long=c.header)
+
+    def newest_sessions(
+        self, owner: str, before: SessionRow | None, most: int, dataset: str | None, *, open: bool
+    ) -> list[SessionRow]:
+        """Up to ``most`` sessions of an owner that were opened before ``before``, on a data set where it is named and
+        open ones alone where that is said, the newest first."""
+        which = [c.owner == owner]
+        which += [] if dataset is None else [c.dataset == dataset]
+        which += [c.status == "open"] if open else []
+        which += [] if before is None else [tuple_(c.opened_at, c.id) < (before.opened_at, before.id)]
+        found = select(*columns(SessionRow)).where(*which).order_by(c.opened_at.desc(), c.id.desc()).limit(most)
+        return [SessionRow(*row) for row in self.connection.execute(found)]
 
     def datasets_of(self, owner: str) -> set[str]:
         """The data sets that somebody ever opened sessions on."""

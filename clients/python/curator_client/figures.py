@@ -49,7 +49,7 @@ class Mark(NamedTuple):
         return 3 * self.standard_error > abs(self.value)
 
 
-class _Scale(NamedTuple):
+class Scale(NamedTuple):
     """An axis of numbers: its ends, and the numbers at its marks."""
 
     low: float
@@ -85,8 +85,8 @@ def forest(
     """
     drawn, count = marks[:MOST], len(marks) if in_all is None else in_all
     lasts = list(dict.fromkeys(mark.labels[-1] for mark in drawn if mark.labels))
-    scale = _scale([number for mark in drawn for number in _reach(mark)])
-    texts = [_texts(mark) for mark in drawn]
+    scale = scale_of([number for mark in drawn for number in reach(mark)])
+    texts = [texts_of(mark) for mark in drawn]
     span = "interval" if confidence is None else f"{confidence:.6%}".rstrip("0%").rstrip(".") + "% interval"
     heads = (axes[-1] if axes else "", "", "± se", span)
     columns = [[heads[k], *(text[k] for text in texts)] for k in range(4)]
@@ -139,7 +139,7 @@ _READ = (
 )
 
 
-def _reach(mark: Mark) -> list[float]:
+def reach(mark: Mark) -> list[float]:
     """The numbers between which a mark is drawn."""
     if mark.value is None:
         return []
@@ -149,7 +149,7 @@ def _reach(mark: Mark) -> list[float]:
     return [number for number in (*reach, *(mark.interval or ()), *known) if abs(number) < _FARTHEST]
 
 
-def _texts(mark: Mark) -> tuple[str, str, str, str]:
+def texts_of(mark: Mark) -> tuple[str, str, str, str]:
     """What stands in the columns before the drawing."""
     label = _short(mark.labels[-1]) if mark.labels else ""
     if mark.value is None:
@@ -162,7 +162,7 @@ def _texts(mark: Mark) -> tuple[str, str, str, str]:
 
 
 def _row(
-    mark: Mark, texts: Sequence[str], kind: int, y: float, ends: Sequence[float], left: float, scale: _Scale
+    mark: Mark, texts: Sequence[str], kind: int, y: float, ends: Sequence[float], left: float, scale: Scale
 ) -> str:
     """One number: its texts, and its mark."""
     middle, base = y - 12.5, y - 8
@@ -206,7 +206,7 @@ def _row(
     return f'<g class="kind-{kind}">{"".join(parts)}</g>'
 
 
-def _grid(scale: _Scale, left: float, top: float, bottom: float) -> list[str]:
+def _grid(scale: Scale, left: float, top: float, bottom: float) -> list[str]:
     """The axis of numbers with its lines."""
     parts = []
     for mark in scale.marks:
@@ -220,7 +220,7 @@ def _grid(scale: _Scale, left: float, top: float, bottom: float) -> list[str]:
     return parts
 
 
-def _scale(numbers: Sequence[float]) -> _Scale:
+def scale_of(numbers: Sequence[float]) -> Scale:
     """An axis for numbers, at round marks; with zero where that is near."""
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
     low, high = (0.0, high) if 0 < low <= high / 2 else (low, 0.0) if low / 2 <= high < 0 else (low, high)
@@ -231,7 +231,7 @@ def _scale(numbers: Sequence[float]) -> _Scale:
     step, around = _round_step((high - low) / _MARKS), (high - low) / 25
     low, high = low if low == 0 else low - around, high if high == 0 else high + around
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return _Scale(low, high, tuple(n * step for n in range(first, last + 1)))
+    return Scale(low, high, tuple(n * step for n in range(first, last + 1)))
 
 
 def _round_step(least: float) -> float:
@@ -243,7 +243,7 @@ def _round_step(least: float) -> float:
 def _told(mark: Mark, axes: Sequence[str]) -> str:
     """A number in words, for whoever does not see it."""
     label = ", ".join(f"{axis} {label}" for axis, label in zip(axes, mark.labels, strict=False))
-    _, value, error, ends = _texts(mark)
+    _, value, error, ends = texts_of(mark)
     told = " ".join(filter(None, (value, error, f"({ends})" if ends else "")))
     uncertain = f", {UNCERTAIN}" if mark.uncertain else ""
     truth = "" if mark.truth is None else f", in truth {figure(mark.truth, mark.standard_error)}"

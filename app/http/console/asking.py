@@ -1,0 +1,203 @@
+"""What pages that ask share: the session they ask in, prices of questions, and an answer as it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+
+from app.declarations.errors import CuratorError
+from app.http import json_bodies
+from app.http.console.drawing import FEW, Curve, Forest, curve, forest, marks_of
+from app.http.context import Context
+from app.http.problems import PROBLEMS
+from app.http.tickets import answer
+from app.services.answering.tickets import Ticket
+from app.services.errors import NotFound
+from app.services.idempotency import IdempotencyKey
+from app.services.principals import Principal
+from app.services.sql import Told
+from curator_client.sql_words import statement
+from curator_client.words import shown, words
+
+#: From where an answer comes: the tone of its tag, and what is said of it.
+SOURCES: Mapping[str, tuple[str, str]] = {
+    "measurement": ("blue", "measured"),
+    "estimate": ("green", "follows from what was measured"),
+    "cached": ("green", "asked before"),
+    "hypothesis": ("green", "as the hypothesis has it"),
+}
+#: Parts of the width that the price of a question is also asked for: what accuracy costs.
+_WIDTHS = (0.5, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a question would cost."""
+
+    epsilon: float
+    certain: bool
+    source: tuple[str, str]
+    half_width: tuple[float, float] | None
+    left: float
+    words: str
+    curve: Curve | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An answer as pages show it."""
+
+    sequence: int
+    title: str
+    source: tuple[str, str]
+    charged: float
+    confidence: float | None
+    kind: str | None
+    note: str | None
+    dummy: bool
+    entry_hash: str
+    recorded_at: str | None
+    number: str | None
+    chart: Forest
+    whole: bool
+    error_bound: float | None
+    question: Mapping[str, Any] | None
+    sql: str | None
+    python: str | None
+
+
+async def priced(request: Request, context: Context, actor: Principal, session: str, asked: dict[str, Any]) -> Price:
+    """The price of a question, and of the same with other widths where its own is known.
+
+    Raises:
+        CuratorError: what asking it would be refused with.
+    """
+    (price,) = await _prices(request, context, actor, session, [asked])
+    if "status" in price:
+        raise Told(price)
+    known = price["half_width"]
+    points = [(price["epsilon"], known[0])] if known is not None else []
+    if known is not None and price["epsilon"] > 0 and known[0] > 0:
+        others = [{**asked, "within": known[0] * part} for part in _WIDTHS]
+        for other in await _prices(request, context, actor, session, others):
+            if "status" not in other and other["half_width"] is not None:
+                points.append((other["epsilon"], other["half_width"][0]))
+    return Price(
+        price["epsilon"],
+        price["certain"],
+        SOURCES[price["source"]],
+        None if known is None else (known[0], known[1]),
+        price["left"],
+        price["words"],
+        curve(points),
+    )
+
+
+async def _prices(
+    request: Request, context: Context, actor: Principal, session: str, questions: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    context.authenticator.count(request, actor, len(questions))
+    reply = await answer(context, request, actor, Ticket("prices", session, actor.name, tuple(questions)))
+    prices: list[dict[str, Any]] = orjson.loads(reply)["prices"]
+    return prices
+
+
+def key_of(actor: Principal, session: str, nonce: str, asked: Mapping[str, Any]) -> IdempotencyKey:
+    """The idempotency key of a question that a form asks: the same form with the same question asks it once."""
+    mark = json_bodies.fingerprint(asked)
+    return IdempotencyKey(actor.name, f"/v1/sessions/{session}/queries", f"console-{nonce[:64]}-{mark[:32]}", mark)
+
+
+async def asked_once(
+    request: Request, context: Context, actor: Principal, session: str, asked: dict[str, Any], key: IdempotencyKey
+) -> dict[str, Any]:
+    """The answer to a question.
+
+    Raises:
+        CuratorError: what it was refused with.
+    """
+    reply = await answer(context, request, actor, Ticket("ask", session, actor.name, (asked,), key))
+    told: dict[str, Any] = orjson.loads(reply)
+    return told
+
+
+def shown_answer(context: Context, actor: Principal, session: str, sequence: int, *, whole: bool = False) -> Shown:
+    """The answer of an entry.
+
+    Args:
+        context: of the routes.
+        actor: who looks.
+        session: of the entry.
+        sequence: its number.
+        whole: whether all rows are shown.
+
+    Raises:
+        NotFound: when there is none, or its reply is not kept any more.
+    """
+    entry = context.services.transcripts.entry(actor, session, sequence)
+    if entry["answer"] is None:
+        raise NotFound(
+            "how well this answer is known is kept while its session is open and for a week afterwards, and for "
+            "answers that were asked with an idempotency key: its value stands in the transcript"
+        )
+    return shown_entry(context.services.sessions.get(actor, session)["dataset"], entry, whole=whole)
+
+
+def shown_entry(dataset: str, entry: Mapping[str, Any], *, whole: bool = False) -> Shown:
+    """The same of an entry that was looked up."""
+    reply, question = entry["answer"], entry["question"]
+    axes, marks = marks_of(reply)
+    most = len(marks) if whole else FEW
+    return Shown(
+        reply["sequence"],
+        entry["words"] or "An answer",
+        SOURCES[reply["source"]],
+        reply["charged_epsilon"],
+        reply["confidence"],
+        reply["interval_kind"],
+        reply.get("note"),
+        bool(reply.get("dummy", False)),
+        reply["entry_hash"],
+        entry["recorded_at"],
+        None if axes else shown(reply["value"], reply["standard_error"]),
+        forest(axes, marks, most),
+        len(marks) <= most,
+        reply["error_bound"],
+        question,
+        _sql(question, dataset),
+        _python(question),
+    )
+
+
+def _sql(question: Mapping[str, Any] | None, dataset: str) -> str | None:
+    """The question as a statement; None where SQL has no words for it."""
+    if question is None:
+        return None
+    try:
+        return statement(question, dataset)
+    except ValueError:
+        return None
+
+
+def _python(question: Mapping[str, Any] | None) -> str | None:
+    if question is None:
+        return None
+    return f"session.ask(question({_literal(question)}))"
+
+
+def _literal(value: Any) -> str:
+    return repr(orjson.loads(orjson.dumps(value)))
+
+
+def refusal_of(error: CuratorError) -> dict[str, str]:
+    """A refusal as pages show it beside a form."""
+    return {"title": PROBLEMS[error.code][1], "detail": error.detail}
+
+
+def in_words(asked: Mapping[str, Any]) -> str:
+    """A question in words."""
+    return words(asked)
