@@ -62,6 +62,7 @@ class Shown:
     entry_hash: str
     recorded_at: str | None
     number: str | None
+    half_width: float | None
     chart: Forest
     whole: bool
     error_bound: float | None
@@ -164,6 +165,7 @@ def shown_entry(dataset: str, entry: Mapping[str, Any], *, whole: bool = False) 
         reply["entry_hash"],
         entry["recorded_at"],
         None if axes else shown(reply["value"], reply["standard_error"]),
+        max(((mark.interval[1] - mark.interval[0]) / 2 for mark in marks if mark.interval is not None), default=None),
         forest(axes, marks, most),
         len(marks) <= most,
         reply["error_bound"],

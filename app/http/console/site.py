@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from app.http.console import static
 from app.http.console.gate import ConsoleRoute, LoggedIn
-from app.http.console.pages import account, asking, datasets, home
+from app.http.console.pages import account, asking, datasets, evidence, home, releases, sessions, sql, what_if
 from app.services.errors import NotFound
 
 router = APIRouter(include_in_schema=False, route_class=ConsoleRoute)
@@ -20,4 +20,16 @@ async def nothing(request: Request, login: LoggedIn, rest: str) -> None:
 
 
 #: In the order in which addresses are looked for.
-ROUTERS = (static.router, account.router, home.router, asking.router, datasets.router, router)
+ROUTERS = (
+    static.router,
+    account.router,
+    home.router,
+    asking.router,
+    evidence.router,
+    what_if.router,
+    sql.router,
+    sessions.router,
+    releases.router,
+    datasets.router,
+    router,
+)

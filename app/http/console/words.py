@@ -40,5 +40,16 @@ def short_hash(text: str | None) -> str:
     return "" if text is None else text if len(text) <= 12 else f"{text[:8]}…{text[-3:]}"
 
 
+def rough(value: float | None, digits: int = 3) -> str:
+    """A number of so many digits that say something, with commas between thousands; a dash for None."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    exact = Context(prec=max(digits, 1)).plus(Decimal(repr(float(value))))
+    if exact and abs(exact.adjusted()) > 15:
+        return f"{exact:.{digits - 1}e}"
+    whole = f"{exact:,f}"
+    return whole.rstrip("0").rstrip(".") if "." in whole else whole
+
+
 #: What templates call by their names.
-FILTERS = (epsilon, percent, moment, short_hash)
+FILTERS = (epsilon, percent, moment, rough, short_hash)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any
 
 import orjson
-import pyarrow as pa
 from fastapi import APIRouter, Depends, Query
 from pydantic.json_schema import SkipJsonSchema
 from starlette.concurrency import run_in_threadpool
@@ -18,29 +16,18 @@ from starlette.responses import Response
 from app.http import schemas
 from app.http.context import Context
 from app.http.dependencies import HEAVY, AppContext, Asker, Caller, ExportTurn, JsonObject, Keyed, UseCases
-from app.http.exports import NewExport, complete_reply
-from app.http.headers import ARROW, CSV, PARQUET, XLSX, negotiated
+from app.http.exports import NewExport
+from app.http.files import FORMATS, release_file
+from app.http.headers import negotiated
 from app.http.openapi import problem_responses
 from app.http.paging import BySession
 from app.http.parameters import Route
 from app.http.replies import JsonReply
 from app.http.streams import RECONNECT_MS
-from app.services.dummy_records import encoded
-from app.services.errors import NotFound
 from app.services.principals import Principal
-from app.services.publications import one, workbook
 from app.services.release_request import ReleaseRequest
 from app.services.releases import FILES
 
-#: Media types of what came of a release; the first is sent where any will do. Manifests are JSON alone.
-FORMATS: dict[str, Callable[[pa.Table], bytes]] = {
-    ARROW: partial(encoded, form="arrow"),
-    CSV: partial(encoded, form="csv"),
-    PARQUET: partial(encoded, form="parquet"),
-    XLSX: workbook,
-}
-#: Bytes of memory that a byte of a kept file takes while it is written in another format: numbers are longer as text.
-CONVERTED = 8
 #: How often a release that is followed is looked at, in seconds, and after how many looks without news one is told that
 #: the connection lives.
 LOOK_SECONDS, QUIET_LOOKS = 0.25, 60
@@ -142,18 +129,7 @@ async def follow_release(request: Request, context: AppContext, actor: Caller, i
 def release_data(
     services: UseCases, actor: Caller, wanted: Annotated[_Wanted, Depends(_wanted)], export: NewExport, work: ExportTurn
 ) -> Response:
-    name, data, number = services.releases.data(actor, wanted.id, wanted.part)
-    if name == "manifest":
-        return Response(data, media_type=wanted.media_type)
-    work.idle += export.reserve_memory(CONVERTED * len(data), work.check)
-    table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
-    if number is not None:
-        table = one(table, number)
-        if not len(table):
-            raise NotFound(f"the release has no table {number}")
-    export.write(FORMATS[wanted.media_type](table))
-    export.release_memory()
-    return complete_reply(export, {}, wanted.media_type)
+    return release_file(services, actor, wanted.id, wanted.part, wanted.media_type, export, work)
 
 
 @router.delete(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from app.http import files
 from app.http.dependencies import HEAVY, AppContext, Caller, ExportTurn
-from app.http.exports import ExportResponse, NewExport, PagedLines
+from app.http.exports import NewExport
 from app.http.openapi import problem_responses
 from app.http.parameters import Route
 
@@ -21,6 +22,4 @@ router = APIRouter(tags=["audit"], route_class=Route, responses=problem_response
     dependencies=[HEAVY],
 )
 def transcript(context: AppContext, actor: Caller, export: NewExport, work: ExportTurn, id: str) -> Response:
-    pages = PagedLines(export, context.services.transcripts.lines(actor, id))
-    pages.write_page()
-    return ExportResponse(export, pages.sent(context.pages), {}, "application/x-ndjson")
+    return files.transcript(context, actor, id, export)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -55,6 +55,8 @@ async def show(request: Request, context: AppContext, login: Analyst, name: str)
     builder = desk.empty
     if shown is not None and shown.question is not None and "like" in asked:
         builder = desk.like(shown.question) or builder
+        if "finer" in asked and shown.half_width is not None:
+            builder = replace(builder, within=f"{shown.half_width / 2:.3g}")
     return await _page(request, context, login, desk, builder, shown=shown, refusal=refusal)
 
 

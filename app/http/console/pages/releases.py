@@ -1,0 +1,164 @@
+"""Releases: the ways to have a workload answered side by side, one that is asked for, and its files."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import Any
+
+import orjson
+from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.declarations.errors import CuratorError
+from app.http import json_bodies
+from app.http.console.asking import refusal_of
+from app.http.console.downloads import export
+from app.http.console.gate import Analyst, ConsoleRoute, LoggedIn, OwnForm
+from app.http.console.rendering import page
+from app.http.context import Context
+from app.http.dependencies import AppContext, UseCases
+from app.http.files import release_file
+from app.http.headers import CSV, PARQUET, XLSX
+from app.http.paging import BySession
+from app.services.errors import NotFound
+from app.services.idempotency import IdempotencyKey
+from app.services.principals import Principal
+
+router = APIRouter(prefix="/console/releases", include_in_schema=False, route_class=ConsoleRoute)
+
+_FORMATS = {"csv": CSV, "parquet": PARQUET, "xlsx": XLSX}
+#: Tables of so many attributes that a form asks for, at most.
+_MOST_WAY = 3
+
+
+@router.get("")
+def all_of_them(request: Request, services: UseCases, login: LoggedIn, asked: BySession) -> Response:
+    """One's own releases; all of them for admins and auditors."""
+    found = services.releases.list(login.principal, asked.after, asked.limit)
+    return page(request, "releases.html.jinja", login, releases=found.items, after=found.after, limit=asked.limit)
+
+
+@router.get("/new")
+async def new(request: Request, context: AppContext, login: Analyst, dataset: str = "") -> Response:
+    """A workload, and the ways to have it answered with the errors to expect of each."""
+    asked = request.query_params
+    described = await run_in_threadpool(_datasets, context, login.principal, dataset)
+    told: dict[str, Any] = {"ways": None, "numbers": None, "refusal": None}
+    request_ = _asked(described["dataset"], asked.get("way", ""), asked.get("epsilon", ""))
+    if request_ is not None and "epsilon" in asked:
+        context.authenticator.count_heavy(login.principal)
+        try:
+            async with context.plans.turn(request, login.principal) as work:
+                found = await run_in_threadpool(context.services.plans.ways, request_, work.check)
+            told |= {"ways": [_way(each) for each in found["methods"]], "numbers": found["numbers"]}
+        except CuratorError as error:
+            told["refusal"] = refusal_of(error)
+    return page(
+        request,
+        "release_new.html.jinja",
+        login,
+        **described,
+        **told,
+        way=asked.get("way", "2"),
+        epsilon=asked.get("epsilon", ""),
+        nonce=secrets.token_urlsafe(16),
+    )
+
+
+@router.post("")
+async def ask(request: Request, context: AppContext, login: Analyst, form: OwnForm) -> Response:
+    """Ask for a release by one of the ways."""
+    actor = login.principal
+    described = await run_in_threadpool(_datasets, context, actor, form.get("dataset"))
+    asked = _asked(described["dataset"], form.get("way"), form.get("epsilon"))
+    if asked is None:
+        raise NotFound("name a data set, a workload and epsilon")
+    asked["method"] = form.get("method", "auto")
+    mark = json_bodies.fingerprint(asked)
+    key = IdempotencyKey(actor.name, "/v1/releases", f"console-{form.get('nonce')[:64]}-{mark[:32]}", mark)
+    context.authenticator.count_heavy(actor)
+    opener = context.services.opener
+    try:
+        async with context.plans.turn(request, actor) as work:
+            opening = await run_in_threadpool(opener.prepare_release, actor, asked, key, work.check)
+        reply = opening if isinstance(opening, bytes) else await run_in_threadpool(opener.open, actor, opening, key)
+    except CuratorError as error:
+        return page(
+            request,
+            "release_new.html.jinja",
+            login,
+            status=422,
+            **described,
+            ways=None,
+            numbers=None,
+            refusal=refusal_of(error),
+            way=form.get("way"),
+            epsilon=form.get("epsilon"),
+            nonce=secrets.token_urlsafe(16),
+        )
+    context.services.jobs.wake()
+    return RedirectResponse(f"/console/releases/{orjson.loads(reply)['id']}", 303)
+
+
+@router.get("/{id}")
+def one(request: Request, services: UseCases, login: LoggedIn, id: str) -> Response:
+    """Where a release stands; a part of the page alone, where a script looks again."""
+    release = services.releases.standing(login.principal, id).view
+    part = request.headers.get("hx-request") == "true"
+    return page(request, "part_release.html.jinja" if part else "release.html.jinja", login, release=release)
+
+
+@router.post("/{id}/cancel")
+def cancel(request: Request, services: UseCases, login: Analyst, form: OwnForm, id: str) -> Response:
+    """End it."""
+    services.releases.cancel(login.principal, id)
+    return RedirectResponse(f"/console/releases/{id}", 303)
+
+
+@router.get("/{id}/files/{part}.{form}")
+async def file(request: Request, context: AppContext, login: LoggedIn, id: str, part: str, form: str) -> Response:
+    """A file of what came of it."""
+    media_type = "application/json" if (part, form) == ("manifest", "json") else _FORMATS.get(form)
+    if media_type is None or (part == "manifest" and form != "json"):
+        raise NotFound("there is no such file")
+    make = partial(release_file, context.services, login.principal, id, part, media_type)
+    return await export(request, context, login.principal, f"release-{id[:8]}-{part}.{form}", make)
+
+
+def _datasets(context: Context, actor: Principal, name: str) -> dict[str, Any]:
+    """The data sets that a release may be of, and the one that was named."""
+    found = context.services.datasets.list("", 1000, actor).items
+    open_ones = [each for each in found if each["status"] == "registered"]
+    chosen = next((each for each in open_ones if each["name"] == name), open_ones[0] if open_ones else None)
+    return {"datasets": open_ones, "dataset": chosen}
+
+
+def _asked(dataset: dict[str, Any] | None, way: str, epsilon: str) -> dict[str, Any] | None:
+    """What a form asks for; None where it says nothing that could be."""
+    if dataset is None:
+        return None
+    try:
+        amount = float(epsilon.replace(",", ""))
+    except ValueError:
+        return None
+    if dataset["kind"] == "table":
+        workload: dict[str, Any] = {"marginals": int(way) if way in ("1", "2", "3") else 2}
+    else:
+        workload = {"cuts": "all"}
+    return {"dataset": dataset["name"], "workload": workload, "epsilon": amount}
+
+
+def _way(each: dict[str, Any]) -> dict[str, Any]:
+    """A way as the page shows it: what it is, the errors to expect, and whether a release does it."""
+    return {
+        "name": each.get("method") or each.get("mechanism"),
+        "release": "method" in each,
+        "error": (each.get("expected") or {}).get("root_mean_square"),
+        "largest": (each.get("expected") or {}).get("largest"),
+        "basis": (each.get("expected") or {}).get("basis"),
+        "seconds": each.get("expected_seconds"),
+        "problem": (each.get("problem") or {}).get("detail"),
+    }

@@ -1,0 +1,119 @@
+"""Statements of SQL in a session: what one would ask, what it costs, and its result."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.declarations.errors import CuratorError
+from app.http import json_bodies
+from app.http.console.asking import refusal_of
+from app.http.console.gate import Analyst, ConsoleRoute, Form, OwnForm
+from app.http.console.rendering import page
+from app.http.context import Context
+from app.http.dependencies import AppContext
+from app.http.statements import result_of
+from app.services.idempotency import IdempotencyKey
+from app.services.principals import Principal
+
+router = APIRouter(prefix="/console/datasets/{name}/sql", include_in_schema=False, route_class=ConsoleRoute)
+
+
+@router.get("")
+async def show(request: Request, context: AppContext, login: Analyst, name: str) -> Response:
+    """The page."""
+    return await _page(request, context, login, name, request.query_params.get("statement", ""))
+
+
+@router.post("")
+async def ask(request: Request, context: AppContext, login: Analyst, form: OwnForm, name: str) -> Response:
+    """Ask a statement, or its price alone."""
+    text, do = form.raw("statement").strip(), form.get("do", "price")
+    session = form.get("session")
+    if not session:
+        return await _page(
+            request,
+            context,
+            login,
+            name,
+            text,
+            form,
+            refusal={"title": "There is no open session", "detail": "open one first"},
+        )
+    statement = text if do == "ask" or text.upper().startswith(("EXPLAIN", "SHOW", "DESCRIBE")) else f"EXPLAIN {text}"
+    nonce = form.get("nonce") or secrets.token_urlsafe(16)
+    mark = json_bodies.fingerprint({"statement": statement})
+    key = None
+    if do == "ask":
+        key = IdempotencyKey(
+            login.principal.name, f"/v1/sessions/{session}/sql", f"console-{nonce[:64]}-{mark[:32]}", mark
+        )
+    try:
+        result = await result_of(request, context, login.principal, session, statement, None, key)
+    except CuratorError as error:
+        told = refusal_of(error)
+        place: dict[str, Any] = {part: error.extra[part] for part in ("line", "column", "length") if part in error.extra}
+        if "line" in place and statement is not text:
+            place["column"] -= len("EXPLAIN ") if place["line"] == 1 else 0
+        return await _page(request, context, login, name, text, form, refusal=told, place=place, status=422)
+    return await _page(request, context, login, name, text, form, result=result, asked=do == "ask")
+
+
+async def _page(
+    request: Request,
+    context: Context,
+    login: Analyst,
+    name: str,
+    text: str,
+    form: Form | None = None,
+    *,
+    result: dict[str, Any] | None = None,
+    asked: bool = False,
+    refusal: dict[str, str] | None = None,
+    place: dict[str, Any] | None = None,
+    status: int = 200,
+) -> Response:
+    told = await run_in_threadpool(_told, context, login.principal, name, "" if form is None else form.get("session"))
+    return page(
+        request,
+        "sql.html.jinja",
+        login,
+        status=status,
+        **told,
+        statement=text,
+        nonce=secrets.token_urlsafe(16) if form is None or asked else form.get("nonce"),
+        result=result,
+        total=None if result is None or asked else _total(result),
+        asked=asked,
+        refusal=refusal,
+        marked=_marked(text, place),
+    )
+
+
+def _told(context: Context, actor: Principal, name: str, session: str) -> dict[str, Any]:
+    dataset = context.services.datasets.describe(name, actor)
+    mine = context.services.sessions.newest(actor, most=20, dataset=name, open=True)
+    chosen = next((each for each in mine if each["id"] == session), mine[0] if mine else None)
+    attributes = dataset["domain"].get("attributes", [])
+    return {"dataset": dataset, "sessions": mine, "session": chosen, "attributes": attributes}
+
+
+def _total(result: dict[str, Any]) -> float | None:
+    """What all questions of an explained statement cost; None of a result that is no price."""
+    names = [column["name"] for column in result["columns"]]
+    return sum(row[names.index("epsilon")] for row in result["rows"]) if "epsilon" in names else None
+
+
+def _marked(text: str, place: dict[str, Any] | None) -> tuple[str, str, str] | None:
+    """The line that is refused: before, what, behind."""
+    lines = text.split("\n")
+    if not place or not 0 < place.get("line", 0) <= len(lines):
+        return None
+    line, start = lines[place["line"] - 1], max(place["column"] - 1, 0)
+    end = start + max(int(place.get("length", 1)), 1)
+    return line[:start], line[start:end] or " ", line[end:]

@@ -1,0 +1,63 @@
+"""The way of a statement of SQL: read, priced, and asked where it asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from app.http.context import Context
+from app.http.tickets import answer
+from app.services.answering.tickets import Ticket
+from app.services.idempotency import IdempotencyKey
+from app.services.principals import Principal
+from app.services.sql import Asked, answered, check_prices, explained
+from app.sql.statement import Select
+
+
+async def result_of(
+    request: Request,
+    context: Context,
+    actor: Principal,
+    id: str,
+    statement: str,
+    at_most: float | None,
+    key: IdempotencyKey | None,
+) -> dict[str, Any]:
+    """The result of a statement in a session. Each of its questions counts as a request.
+
+    Raises:
+        CuratorError: what it is refused with; then nothing was asked.
+    """
+    read = await run_in_threadpool(context.services.sql.read, actor, id, statement, at_most)
+    if isinstance(read.statement, Select):
+        context.authenticator.count(request, actor, len(read.statement.questions))
+        return await _asked(request, context, actor, id, read, key)
+    assert read.told is not None
+    return read.told
+
+
+async def _asked(
+    request: Request, context: Context, actor: Principal, id: str, read: Asked, key: IdempotencyKey | None
+) -> dict[str, Any]:
+    """The result of a statement that asks. What was answered under its key is given again, whatever it cost now."""
+    select = read.statement
+    assert isinstance(select, Select)
+    known = None if select.explain else await run_in_threadpool(context.services.sql.known, key)
+    if known is None:
+        priced = await answer(context, request, actor, Ticket("prices", id, actor.name, select.questions))
+        prices = orjson.loads(priced)["prices"]
+        if select.explain:
+            return explained(select, prices)
+        check_prices(read, prices)
+        known = await answer(context, request, actor, Ticket("batch", id, actor.name, _held(select), key))
+    answers = orjson.loads(known)["answers"]
+    return await run_in_threadpool(answered, select, answers)
+
+
+def _held(select: Select) -> list[dict[str, Any]]:
+    """The questions of a statement, none of which may cost more than all: what was priced may cost more by now."""
+    held = {} if select.at_most is None else {"at_most": select.at_most}
+    return [question | held for question in select.questions]
