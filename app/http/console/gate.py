@@ -202,7 +202,8 @@ async def _read_form(request: Request, context: AppContext) -> Form:
         )
     except ValueError:
         raise InvalidRequest(f"the form cannot be read: it has UTF-8 text and at most {FORM_FIELDS:,} fields") from None
-    form = Form([(name, value) for name, value in fields if "\0" not in name + value])
+    # Browsers end the lines of a text with two characters.
+    form = Form([(name, value.replace("\r\n", "\n")) for name, value in fields if "\0" not in name + value])
     request.state.form = form
     return form
 

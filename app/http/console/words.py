@@ -22,6 +22,11 @@ def epsilon(value: float | str | None) -> str:
     return f"{Context(prec=3, rounding=ROUND_FLOOR).plus(exact).normalize():f}"
 
 
+def delta(value: float) -> str:
+    """A very small number, as a power of ten."""
+    return f"{value:.3g}".replace("e-0", "e-")
+
+
 def percent(part: float) -> str:
     """A part of a whole, as drawings have it: between none and all."""
     return f"{100 * min(max(part, 0.0), 1.0):.2f}%" if math.isfinite(part) else "0%"
@@ -52,4 +57,4 @@ def rough(value: float | None, digits: int = 3) -> str:
 
 
 #: What templates call by their names.
-FILTERS = (epsilon, percent, moment, rough, short_hash)
+FILTERS = (delta, epsilon, percent, moment, rough, short_hash)

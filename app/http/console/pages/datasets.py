@@ -24,4 +24,5 @@ def all_of_them(request: Request, services: UseCases, login: LoggedIn, asked: By
 @router.get("/{name}")
 def one(request: Request, services: UseCases, login: LoggedIn, name: str) -> Response:
     """A data set: for analysts the page on which they ask."""
+    services.datasets.describe(name)
     return RedirectResponse(f"/console/datasets/{name}/ask", 303)

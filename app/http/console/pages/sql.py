@@ -57,7 +57,9 @@ async def ask(request: Request, context: AppContext, login: Analyst, form: OwnFo
         result = await result_of(request, context, login.principal, session, statement, None, key)
     except CuratorError as error:
         told = refusal_of(error)
-        place: dict[str, Any] = {part: error.extra[part] for part in ("line", "column", "length") if part in error.extra}
+        place: dict[str, Any] = {
+            part: error.extra[part] for part in ("line", "column", "length") if part in error.extra
+        }
         if "line" in place and statement is not text:
             place["column"] -= len("EXPLAIN ") if place["line"] == 1 else 0
         return await _page(request, context, login, name, text, form, refusal=told, place=place, status=422)

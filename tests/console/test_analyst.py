@@ -1,0 +1,346 @@
+"""The analyst's pages over HTTP: what is asked once, what is refused and where, what two tabs do, and who sees what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+
+from app.declarations.errors import CuratorError
+from app.services.answering.dispatch import Answering
+from app.services.errors import Unavailable
+from tests.kit.console import Visitor, heading
+from tests.kit.service import JSON, Service, people, unique
+
+pytestmark = pytest.mark.api
+
+MARKUP = "<b onclick=alert(1)>&\"'"
+
+
+@pytest.fixture
+def name(service: Service) -> str:
+    """A data set whose labels and description are full of markup."""
+    attributes = [
+        {"name": "sex", "values": ["female", MARKUP]},
+        {"name": "age", "lower": 0, "upper": 80, "bins": 4},
+    ]
+    return people(service, description=MARKUP, attributes=attributes, budget={"epsilon": 50.0, "delta": 1e-6})
+
+
+@pytest.fixture
+def ann(service: Service) -> Iterator[Visitor]:
+    key = service.admin.post("/v1/principals", json={"name": unique("ann"), "role": "analyst"}).json()["api_key"]
+    with Visitor(service.url) as visitor:
+        visitor.log_in(key)
+        visitor.headers["X-Key"] = key  # for calls of the API beside the pages
+        yield visitor
+
+
+def hidden(page: httpx.Response) -> JSON:
+    """The hidden fields of the question's form."""
+    form = page.text[page.text.index('class="card builder"') :]
+    return hidden_of(form[: form.index("</form>")])
+
+
+def hidden_of(text: str) -> JSON:
+    return {name: unescape(value) for name, value in re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', text)}
+
+
+def opened(ann: Visitor, name: str, **fields: Any) -> str:
+    """Open a session by the form; the address of its page."""
+    reply = ann.form(f"/console/datasets/{name}/ask/open", {"epsilon": "0.5", "questions": "20", **fields})
+    assert reply.status_code == 303, reply.text
+    return reply.headers["location"]
+
+
+def api(service: Service, ann: Visitor) -> httpx.Client:
+    return service.caller(ann.headers["X-Key"])
+
+
+def ask(ann: Visitor, name: str, page: httpx.Response, **fields: Any) -> httpx.Response:
+    told = hidden(page)
+    token = told.pop("token")
+    return ann.form(f"/console/datasets/{name}/ask", {**told, "do": "ask", "kind": "count", **fields}, token=token)
+
+
+def test_a_question_is_asked_once(service: Service, ann: Visitor, name: str) -> None:
+    """Two clicks of one button, and a reload of it. Catches a second charge, an answer that is not the one of the
+    first, and a price that was not the one shown."""
+    place = opened(ann, name)
+    page = ann.get(place)
+    id = hidden(page)["session"]
+    fields = {"by-0": "sex", "by-1": "age", "exact": "within", "within": "3.5"}
+    told = ann.form(
+        f"/console/datasets/{name}/ask/price", {**hidden(page), **fields, "kind": "count"}, token=hidden(page)["token"]
+    )
+    shown = hidden_of(told.text)["at_most"]
+    first = ask(ann, name, page, at_most=shown, **fields)
+    again = ask(ann, name, page, at_most=shown, **fields)
+    assert (first.status_code, again.status_code) == (303, 303)
+    assert first.headers["location"] == again.headers["location"]
+    entries = api(service, ann).get(f"/v1/sessions/{id}/entries").json()["items"]
+    assert len(entries) == 1
+    assert entries[0]["charged_epsilon"] == float(shown) > 0
+    answer = ann.get(first.headers["location"].partition("#")[0])
+    assert "Number of records by sex and age" in answer.text
+
+
+def test_what_costs_more_than_was_shown_is_not_asked(service: Service, ann: Visitor, name: str) -> None:
+    """Catches a button whose price is not kept."""
+    page = ann.get(opened(ann, name))
+    reply = ask(
+        ann, name, page, at_most="0.0000001", **{"by-0": "sex", "by-1": "age", "exact": "within", "within": "3.5"}
+    )
+    assert reply.status_code == 200
+    assert "Nothing was asked, and nothing was paid" in reply.text
+    id = hidden(page)["session"]
+    assert api(service, ann).get(f"/v1/sessions/{id}").json()["queries_asked"] == 0
+
+
+def test_another_tab_asked_meanwhile(service: Service, ann: Visitor, name: str) -> None:
+    """A page that does not know the newest entry says so and asks anew; the next click is answered. Catches a question
+    that is paid for by a price that is not the one now."""
+    place = opened(ann, name)
+    old, new = ann.get(place), ann.get(place)
+    assert ask(ann, name, new, **{"by-0": "sex"}).status_code == 303
+    reply = ask(ann, name, old, **{"by-0": "age"})
+    assert reply.status_code == 200
+    assert "Another question was asked" in reply.text
+    assert ask(ann, name, reply, **{"by-0": "age"}).status_code == 303
+    id = hidden(old)["session"]
+    assert api(service, ann).get(f"/v1/sessions/{id}").json()["queries_asked"] == 2
+
+
+def test_what_is_not_there_yet_is_asked_again(
+    service: Service, ann: Visitor, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is late, or the commit failed. Catches a page that would pay twice, or says that nothing was done."""
+    page = ann.get(opened(ann, name))
+    submit = Answering.submit
+
+    def late(self: Answering, actor: Any, ticket: Any) -> None:
+        if ticket.kind == "ask":
+            raise Unavailable("not now")
+        submit(self, actor, ticket)
+
+    monkeypatch.setattr(Answering, "submit", late)
+    reply = ask(ann, name, page, **{"by-0": "sex"})
+    assert reply.status_code == 503
+    assert "It may have been answered" in reply.text
+    assert "you get the first answer, and pay once" in reply.text
+    assert hidden(reply)["nonce"] == hidden(page)["nonce"]
+    monkeypatch.undo()
+    assert ask(ann, name, reply, **{"by-0": "sex"}).status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"by-0": "nobody"}, "choose an attribute of the list"),
+        ({"kind": "mean", "of": "sex"}, "choose an attribute of numbers"),
+        ({"where-0": "age", "operator-0": "ge", "value-0": "old"}, "a number"),
+        ({"where-0": "age", "operator-0": "ge", "value-0": MARKUP}, "a number"),
+        ({"exact": "within", "within": "0"}, "a number above 0"),
+        ({"by-0": "sex", "by-1": "age", "exact": "within", "within": "0.000001"}, "Nothing was asked"),
+        ({"where-0": "age", "operator-0": "is", "value-0": "3"}, "The query does not fit"),
+    ],
+)
+def test_a_wrong_question_stays_as_it_was_typed(ann: Visitor, name: str, fields: JSON, said: str) -> None:
+    """Catches a form that is emptied, a refusal that is not said, and markup of a field in the page."""
+    page = ann.get(opened(ann, name))
+    reply = ask(ann, name, page, **fields)
+    assert reply.status_code in (200, 422)
+    assert said in unescape(reply.text)
+    assert "<b onclick" not in reply.text
+    for field, value in fields.items():
+        assert field == "of" or value in unescape(reply.text)
+
+
+def test_rows_are_added_and_dropped_without_a_script(ann: Visitor, name: str) -> None:
+    """Catches a form that needs a script, or asks when a row is added."""
+    page = ann.get(opened(ann, name))
+    page = ask(ann, name, page, do="add-by")
+    assert page.text.count('name="by-') == 1
+    page = ask(ann, name, page, do="add-where", **{"by-0": "sex"})
+    assert (page.text.count('name="by-'), page.text.count('name="where-')) == (1, 1)
+    page = ask(ann, name, page, do="drop-by-0", **{"by-0": "sex", "where-0": "age", "value-0": "40"})
+    assert 'name="by-' not in page.text
+    assert 'value="40"' in page.text
+
+
+def test_sessions_that_cannot_be_opened(ann: Visitor, name: str) -> None:
+    """Catches a refusal that is lost, and a form that forgets what was typed."""
+    for fields, said in (
+        ({"epsilon": "99"}, "does not hold so much"),
+        ({"epsilon": "x"}, "epsilon"),
+        ({"questions": "-3"}, "max_queries"),
+    ):
+        reply = ann.form(f"/console/datasets/{name}/ask/open", {"epsilon": "0.5", "questions": "20", **fields})
+        assert reply.status_code == 422
+        assert said in reply.text
+        assert f'value="{next(iter(fields.values()))}"' in reply.text
+    assert ann.form("/console/datasets/nothing/ask/open", {"epsilon": "1"}).status_code == 404
+
+
+def test_a_rehearsal_says_so_on_every_page(service: Service, ann: Visitor, name: str) -> None:
+    """Catches made-up numbers that look like true ones, and a rehearsal that is paid for."""
+    before = service.admin.get(f"/v1/datasets/{name}").json()["budget"]
+    place = opened(ann, name, do="rehearse")
+    page = ann.get(place)
+    assert "Made up" in page.text
+    answer = ask(ann, name, page, **{"by-0": "sex"})
+    assert "Made up" in ann.get(answer.headers["location"].partition("#")[0]).text
+    id = hidden(page)["session"]
+    for path in (f"/console/sessions/{id}", f"/console/sessions/{id}/answers/1"):
+        assert "Made up" in ann.get(path).text
+    assert service.admin.get(f"/v1/datasets/{name}").json()["budget"] == before
+
+
+def test_closing_asks_first(service: Service, ann: Visitor, name: str) -> None:
+    """Catches a session that one click ends, and one that two do not."""
+    page = ann.get(opened(ann, name))
+    id = hidden(page)["session"]
+    path = f"/console/datasets/{name}/ask/close"
+    assert heading(ann.form(path, {"session": id})) == "Close this session?"
+    assert api(service, ann).get(f"/v1/sessions/{id}").json()["status"] == "open"
+    assert ann.form(path, {"session": id, "sure": "1"}).status_code == 303
+    assert api(service, ann).get(f"/v1/sessions/{id}").json()["status"] == "closed"
+    assert "Ask" in ann.get(f"/console/datasets/{name}/ask?session={id}").text
+
+
+def test_files_of_an_answer(service: Service, ann: Visitor, name: str) -> None:
+    """Each has the numbers that were replied. Catches a file of another answer, or one that is asked anew."""
+    page = ann.get(opened(ann, name))
+    id = hidden(page)["session"]
+    ask(ann, name, page, **{"by-0": "age"})
+    caller = api(service, ann)
+    reply = caller.get(f"/v1/sessions/{id}/entries/1").json()["answer"]
+    base = f"/console/sessions/{id}/answers/1"
+    rows = [line.rsplit(",", 4) for line in ann.get(f"{base}.csv").text.splitlines()[1:]]
+    assert [float(row[1]) for row in rows] == reply["values"]
+    assert [float(row[2]) for row in rows] == reply["standard_errors"]
+    assert ann.get(f"{base}.parquet").content[:4] == b"PAR1"
+    drawn = ann.get(f"{base}.svg")
+    assert drawn.text.startswith("<svg")
+    assert "attachment" in drawn.headers["content-disposition"]
+    transcript = ann.get(f"/console/sessions/{id}/transcript")
+    assert transcript.content == caller.get(f"/v1/sessions/{id}/transcript").content
+    assert caller.get(f"/v1/sessions/{id}").json()["sequence"] == 1
+    for path in (
+        f"{base}.xml",
+        f"{base}.csv.csv",
+        f"/console/sessions/{id}/answers/2",
+        f"/console/sessions/{id}/answers/x",
+    ):
+        assert ann.get(path).status_code == 404
+
+
+def test_what_others_asked_is_not_shown(service: Service, ann: Visitor, name: str) -> None:
+    """Catches a session, an answer or a file that another analyst, or an admin, sees by its address; and the auditor,
+    who sees all, shut out."""
+    page = ann.get(opened(ann, name))
+    id = hidden(page)["session"]
+    ask(ann, name, page, **{"by-0": "age"})
+    paths = [
+        f"/console/sessions/{id}",
+        f"/console/sessions/{id}/answers/1",
+        f"/console/sessions/{id}/answers/1.csv",
+        f"/console/sessions/{id}/transcript",
+    ]
+    for role, status in (("analyst", 404), ("admin", 404), ("auditor", 200)):
+        key = service.admin.post("/v1/principals", json={"name": unique(role), "role": role}).json()["api_key"]
+        with Visitor(service.url) as other:
+            other.log_in(key)
+            assert {other.get(path).status_code for path in paths} == {status}
+            asks = other.get(f"/console/datasets/{name}/ask?session={id}")
+            assert asks.status_code == 404
+            if role == "auditor":
+                for path in (f"/console/datasets/{name}/ask", f"/console/datasets/{name}/sql", "/console/releases/new"):
+                    assert other.get(path).status_code == 404
+
+
+def test_names_are_text_wherever_they_stand(service: Service, ann: Visitor, name: str) -> None:
+    """Would show markup of a declaration that a browser reads as such, on any page."""
+    page = ann.get(opened(ann, name))
+    id = hidden(page)["session"]
+    ask(ann, name, page, **{"by-0": "sex"})
+    measured = api(service, ann).get(f"/v1/datasets/{name}/measurements").json()["items"][0]["id"]
+    base = f"/console/datasets/{name}"
+    for path in (
+        f"{base}/ask?session={id}&answer=1&like=1",
+        f"{base}/about",
+        f"{base}/measured",
+        f"{base}/measured/{measured}",
+        f"{base}/what-if",
+        f"{base}/sql",
+        "/console/datasets",
+        "/console/sessions",
+        f"/console/sessions/{id}",
+        f"/console/sessions/{id}/answers/1",
+        f"/console/releases/new?dataset={name}",
+        f"{base}/sql?statement={MARKUP}",
+        f"/console/releases/new?dataset={MARKUP}&epsilon={MARKUP}",
+        f"{base}/what-if?epsilon={MARKUP}",
+        f"{base}/ask?answer={MARKUP}",
+    ):
+        reply = ann.get(path)
+        assert reply.status_code == 200, path
+        assert "<b onclick" not in reply.text, path
+
+
+def test_statements(service: Service, ann: Visitor, name: str) -> None:
+    """A statement is priced first, then asked once; what is refused is marked at its place. Catches a price that
+    spends, a second charge, and a place that is another's."""
+    page = ann.get(opened(ann, name))
+    id = hidden(page)["session"]
+    path, caller = f"/console/datasets/{name}/sql", api(service, ann)
+    form = {"session": id, "statement": f'SELECT sex, COUNT(*) FROM "{name}"\r\nGROUP BY sex', "nonce": "n" * 20}
+    priced = ann.form(path, {**form, "do": "price"})
+    assert "What it would cost" in priced.text
+    assert caller.get(f"/v1/sessions/{id}").json()["sequence"] == 0
+    for _ in range(2):
+        assert "The result" in ann.form(path, {**form, "do": "ask"}).text
+    assert caller.get(f"/v1/sessions/{id}").json()["sequence"] == 1
+    for do in ("price", "ask"):
+        refused = ann.form(path, {**form, "statement": f'SELECT COUNT(*) FROM "{name}"\r\nWHERE nobody = 1', "do": do})
+        assert refused.status_code == 422
+        assert "<mark>nobody</mark>" in refused.text
+    first = ann.form(path, {**form, "statement": "SELECT nobody", "do": "price"})
+    assert "<mark>" in first.text
+
+
+def test_a_release(service: Service, ann: Visitor, name: str) -> None:
+    """The ways side by side, one taken once, its files. Catches a second release of two clicks."""
+    page = ann.get("/console/releases/new", params={"dataset": name, "way": "2", "epsilon": "0.2"})
+    assert "factorization" in page.text
+    form = {"dataset": name, "way": "2", "epsilon": "0.2", "method": "factorization", "nonce": "n" * 20}
+    taken = [ann.form("/console/releases", form).headers["location"] for _ in range(2)]
+    assert taken[0] == taken[1]
+    for fields, status in (({"epsilon": "99"}, 422), ({"method": MARKUP}, 422), ({"epsilon": "x"}, 404)):
+        assert ann.form("/console/releases", {**form, **fields}).status_code == status
+    id = taken[0].rpartition("/")[2]
+    with api(service, ann).stream("GET", f"/v1/releases/{id}/events") as events:
+        list(events.iter_lines())
+    assert "Done" in ann.get(taken[0]).text
+    told = api(service, ann).get(f"/v1/releases/{id}/data", headers={"Accept": "text/csv"}).content
+    assert ann.get(f"{taken[0]}/files/answers.csv").content == told
+    assert ann.get(f"{taken[0]}/files/answers.exe").status_code == 404
+    assert ann.get(f"{taken[0]}/files/nothing.csv").status_code == 422
+
+
+def test_refusals_of_lanes_are_said(ann: Visitor, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that nobody foresaw is a page, too, and says that something may have been done."""
+
+    def fault(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    class Odd(CuratorError):
+        code = "conflict"
+
+    page = ann.get(opened(ann, name))
+    monkeypatch.setattr(Answering, "submit", lambda *_: (_ for _ in ()).throw(Odd("odd")))
+    assert "odd" in ask(ann, name, page, **{"by-0": "sex"}).text
