@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -102,10 +103,14 @@ async def _login(request: Request, context: AppContext) -> Login:
         TooManyRequests: when he asks too often.
     """
     expect_private(request)
-    secret = request.cookies.get(cookie_name(request))
-    if not secret:
-        raise LoggedOut("log in first")
-    login = await run_in_threadpool(context.services.logins.find, secret)
+    try:
+        login = await run_in_threadpool(context.services.logins.find, request.cookies.get(cookie_name(request), ""))
+    except LoggedOut:
+        # What was sent is kept for him, whichever dependency comes first.
+        if request.method == "POST" and media_type(request) == _FORM and not hasattr(request.state, "form"):
+            with suppress(CuratorError):
+                await _read_form(request, context)
+        raise
     context.authenticator.admit(request, login.principal)
     request.state.login = login
     return login

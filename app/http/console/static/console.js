@@ -9,7 +9,7 @@ document.addEventListener("keydown", (event) => {
   } else if (typing || event.ctrlKey || event.altKey || event.metaKey) {
     return;
   } else if (event.key === "/") {
-    const first = document.querySelector("form.builder input, form.builder select, form.builder textarea");
+    const first = document.querySelector("form.builder :is(input:not([type=hidden]), select, textarea)");
     if (first) { event.preventDefault(); first.focus(); }
   } else if (event.key === "?") {
     window.location.assign("/console/me#keys");
