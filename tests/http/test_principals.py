@@ -41,6 +41,7 @@ ROUTES = [
     ("POST", "/v1/sessions/0123456789abcdef0123456789abcdef/queries/batch", "admin analyst"),
     ("POST", "/v1/sessions/0123456789abcdef0123456789abcdef/price", "admin analyst"),
     ("GET", "/v1/sessions/0123456789abcdef0123456789abcdef/entries", "admin analyst auditor"),
+    ("GET", "/v1/sessions/0123456789abcdef0123456789abcdef/entries/1", "admin analyst auditor"),
     ("POST", "/v1/sessions/0123456789abcdef0123456789abcdef/sql", "admin analyst"),
     ("POST", "/v1/datasets/nothing/sql", "admin analyst"),
     ("POST", "/v1/sessions/0123456789abcdef0123456789abcdef/close", "admin analyst"),
