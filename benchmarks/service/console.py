@@ -167,7 +167,7 @@ def main() -> None:
     seconds = parser.parse_args().seconds
     with (
         TemporaryDirectory(prefix="curator-console-") as scratch,
-        curator(CURATOR_DATA_DIR=scratch) as running,
+        curator(CURATOR_DATA_DIR=scratch, CURATOR_HEAVY_RATE_BURST="1000000") as running,
     ):
         key = filled(running.url, Path(scratch))
         person = Person(running.url, key, "couples")

@@ -186,6 +186,13 @@ def test_sessions_that_cannot_be_opened(ann: Visitor, name: str) -> None:
     assert ann.form("/console/datasets/nothing/ask/open", {"epsilon": "1"}).status_code == 404
 
 
+def test_a_number_of_questions_may_be_unknown(service: Service, ann: Visitor, name: str) -> None:
+    """Catches a form that cannot leave it out, and one that takes a number for it."""
+    page = ann.get(opened(ann, name, questions=""))
+    plan = api(service, ann).get(f"/v1/sessions/{hidden(page)['session']}").json()
+    assert plan["queries_left"] is None
+
+
 def test_a_rehearsal_says_so_on_every_page(service: Service, ann: Visitor, name: str) -> None:
     """Catches made-up numbers that look like true ones, and a rehearsal that is paid for."""
     before = service.admin.get(f"/v1/datasets/{name}").json()["budget"]

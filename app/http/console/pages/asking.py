@@ -115,7 +115,7 @@ async def price(request: Request, context: AppContext, login: Analyst, form: Own
 async def open_session(request: Request, context: AppContext, login: Analyst, form: OwnForm, name: str) -> Response:
     """Open a session, or rehearse one on made-up records."""
     context.authenticator.count_heavy(login.principal)
-    asked: dict[str, Any] = {"dataset": name, "epsilon": _amount(form.get("epsilon")), "max_queries": None}
+    asked: dict[str, Any] = {"dataset": name, "epsilon": _amount(form.get("epsilon"))}
     if form.get("questions"):
         count = _amount(form.get("questions"))
         asked["max_queries"] = int(count) if count is not None and count == int(count) else form.get("questions")
