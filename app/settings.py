@@ -284,6 +284,17 @@ class Settings(BaseSettings):
             return False
         return any(address in network for network in _networks(self.trusted_proxies))
 
+    def shown(self) -> list[tuple[str, str, str]]:
+        """Environment variable, value and meaning of every setting, in the order of the class. Of keys, and of a
+        database's URL, which may hold a password, it is told whether they are set.
+        """
+        rows = []
+        for name, (variable, _, meaning) in zip(type(self).model_fields, settings_table(), strict=True):
+            value = getattr(self, name)
+            hidden = isinstance(value, SecretStr) or name == "database_url"
+            rows.append((variable, "unset" if value is None else "set, not shown" if hidden else str(value), meaning))
+        return rows
+
     @property
     def vault_dir(self) -> Path:
         """Folder of the private files."""

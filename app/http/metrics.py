@@ -24,6 +24,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.curator.mechanisms.protocol import Source
+from app.http import samples
 from app.services.ports import ReleaseStatus
 
 __all__ = ["CONTENT_TYPE_LATEST", "Levels", "Metrics", "forget_others", "shared_folder", "sharing"]
@@ -111,6 +112,8 @@ class Metrics:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
+        #: The last hour of these numbers.
+        self.samples = samples.Samples()
         # The library would tell when each counter was made: to the microsecond, the first event of its kind.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = self._shown = CollectorRegistry()
@@ -255,7 +258,12 @@ class Metrics:
         def measure() -> None:
             self._database.set(database_bytes())
 
-        for work, seconds in ((update, LEVELS_SECONDS), (count, RELEASES_SECONDS), (measure, DATABASE_SECONDS)):
+        for work, seconds in (
+            (update, LEVELS_SECONDS),
+            (count, RELEASES_SECONDS),
+            (measure, DATABASE_SECONDS),
+            (self.sample, samples.SECONDS),
+        ):
             threading.Thread(target=self._repeat, args=(work, seconds), name="levels", daemon=True).start()
 
     def _repeat(self, work: Callable[[], None], seconds: float) -> None:
@@ -264,6 +272,10 @@ class Metrics:
                 work()
             if self._stopping.wait(seconds):
                 return
+
+    def sample(self) -> None:
+        """Keep the numbers of this moment among those of the last hour."""
+        self.samples.take(time.time(), (each for metric in self._shown.collect() for each in metric.samples))
 
     def stop(self) -> None:
         """Stop updating the levels."""

@@ -79,6 +79,10 @@ class AuditRequest(Body):
         return self
 
 
+class Declaration(RootModel[Annotated[Spec, Field(discriminator="kind")]]):
+    """What is declared of a data set, by its kind: docs/datasets.md."""
+
+
 class ComparisonRequest(SessionRequest):
     """A session asked for with several mechanisms, to compare their plans."""
 
@@ -100,12 +104,12 @@ class Swept(Body):
 class SweepRequest(SessionRequest):
     """A session asked for with several shares or numbers of questions, to see what each would promise."""
 
+    dataset: str = Field(default="", max_length=64, description="left out beside a declaration")
+    declaration: Declaration | SkipJsonSchema[None] = Field(
+        default=None, description="of a data set that is not registered, in the place of dataset: what it would buy"
+    )
     epsilon: Decimal = Field(default=Decimal(0), ge=0, le=1000, description="unless it is swept over")
     sweep: Swept
-
-
-class Declaration(RootModel[Annotated[Spec, Field(discriminator="kind")]]):
-    """What is declared of a data set, by its kind: docs/datasets.md."""
 
 
 _File = Annotated[
@@ -309,7 +313,8 @@ class HolderView(Reply):
     """Who holds and spent how much in a session, or in that of a release, and since when; not what was asked.
 
     ``spent_epsilon`` and ``reserved_epsilon`` are parts of ``epsilon``, with which it was opened, in the sum that
-    ``regime`` names. ``updates_used`` is how often it was charged.
+    ``regime`` names. ``updates_used`` is how often it was charged. ``asked_at`` is when an open one got its last
+    answer, free or not; null where there is none.
     """
 
     id: str
@@ -328,6 +333,7 @@ class HolderView(Reply):
     queries_asked: int
     updates_used: int
     opened_at: str
+    asked_at: str | None
     closed_at: str | None
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
@@ -26,29 +26,57 @@ from app.http.context import Context
 from app.http.dependencies import AppContext, Caller
 from app.http.headers import media_type
 
+MULTIPART = "multipart/form-data"
+
 
 class Form(MultiPartParser):
-    """A multipart form with fields in UTF-8, and with one file, whose bytes are written to ``memory`` as they come."""
+    """A multipart form with fields in UTF-8, and with one file, whose bytes are written to ``memory`` as they come.
 
-    def __init__(self, request: Request, stream: AsyncGenerator[bytes, None], most_field: int, memory: BinaryIO):
-        super().__init__(request.headers, stream, max_files=1, max_fields=2, max_part_size=most_field)
-        self._memory = memory
+    Args:
+        request: that brings it.
+        stream: its body.
+        most_field: bytes that a field may have.
+        most_fields: fields that there may be.
+        memory: where the file goes.
+        first: told the name and the text of the first field, before anything of what follows is taken; what it raises
+            ends the reading. None takes all as it comes.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        stream: AsyncGenerator[bytes, None],
+        most_field: int,
+        most_fields: int,
+        memory: BinaryIO,
+        first: Callable[[str, str], None] | None = None,
+    ):
+        super().__init__(request.headers, stream, max_files=1, max_fields=most_fields, max_part_size=most_field)
+        self._memory, self._first = memory, first
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         """Take some of a part. The base class would keep what is a file's in one of its own."""
         if self._current_part.file is None:
             super().on_part_data(data, start, end)
-        else:
-            self._memory.write(memoryview(data)[start:end])
+            return
+        self._begin("", "")
+        self._memory.write(memoryview(data)[start:end])
 
     def on_part_end(self) -> None:
         """End a part. A field that is not UTF-8, which the base class would read as Latin-1, is refused."""
         if self._current_part.file is None:
             try:
-                self._current_part.data.decode()
+                text = self._current_part.data.decode()
             except UnicodeDecodeError:
                 raise InvalidRequest("a field of the form is not valid UTF-8: send it as UTF-8") from None
+            self._begin(self._current_part.field_name, text)
         super().on_part_end()
+
+    def _begin(self, name: str, text: str) -> None:
+        """Tell of the first field, once; a file that comes before any field is told as one without a name."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            first(name, text)
 
 
 @dataclass(frozen=True)
@@ -77,7 +105,7 @@ class RegistrationUpload(bodies.Described):
             Unavailable: when the bodies of all requests leave no room for it.
         """
         async with _read_form(request, context, whole=True) as (spec, filename, path):
-            yield Upload(_parsed(spec or "", context), filename, path)
+            yield Upload(parsed(spec or "", context), filename, path)
 
 
 class CheckUpload(bodies.Described):
@@ -96,21 +124,33 @@ class CheckUpload(bodies.Described):
             Unavailable: as :class:`RegistrationUpload`.
         """
         async with _read_form(request, context, whole=False) as (spec, filename, path):
-            text = (spec or "").strip()
-            if not text:
-                declared = None
-            elif text.startswith("{"):
-                declared = _parsed(text, context)
-            else:
-                declared = await run_in_threadpool(parse_yaml, text, context.limits.max_json_depth)
-            yield Upload(declared, filename, path)
+            yield Upload(await declared(spec or "", context), filename, path)
 
 
-def _parsed(spec: str, context: Context) -> Any:
-    declared = spec.encode()
-    json_bodies.weigh(declared)
+async def declared(text: str, context: Context) -> Any:
+    """A declaration as far as it goes, or a document of another format, in JSON or YAML; None for no text.
+
+    Raises:
+        InvalidDataset: when it is neither.
+    """
+    text = text.strip()
+    if not text:
+        return None
+    if text.startswith("{"):
+        return parsed(text, context)
+    return await run_in_threadpool(parse_yaml, text, context.limits.max_json_depth)
+
+
+def parsed(spec: str, context: Context) -> Any:
+    """A declaration that was sent as JSON.
+
+    Raises:
+        InvalidDataset: when it is none.
+    """
+    sent = spec.encode()
+    json_bodies.weigh(sent)
     try:
-        return json_bodies.parse_json(declared, context.limits.max_json_depth)
+        return json_bodies.parse_json(sent, context.limits.max_json_depth)
     except InvalidRequest as error:
         raise InvalidDataset(f"spec: {error.detail}") from None
 
@@ -120,25 +160,9 @@ async def _read_form(request: Request, context: Context, *, whole: bool) -> Asyn
     """The field ``spec`` of a multipart body, and name and path of the file ``data``; unless ``whole``, the former may
     not be there.
     """
-    limit, size = context.limits.max_body_bytes, 0
-    bodies.expect_at_most(request, limit)
-    if media_type(request) != "multipart/form-data":
+    if media_type(request) != MULTIPART:
         raise InvalidRequest("send multipart/form-data with the fields spec (JSON) and data (a file)")
-
-    async def counted() -> AsyncGenerator[bytes, None]:
-        nonlocal size
-        async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                raise bodies.too_large(limit)
-            context.body_memory.reserve(request.scope, len(part))
-            yield part
-
-    with open(os.memfd_create("upload", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as memory:
-        try:
-            form = await Form(request, counted(), context.limits.max_query_body_bytes, memory).parse()
-        except (MultiPartException, ValueError):
-            raise InvalidRequest("the multipart body cannot be read: is it complete?") from None
+    async with read_multipart(request, context, most_fields=2) as (form, path):
         spec, upload = form.get("spec"), form.get("data")
         if isinstance(spec, UploadFile):
             raise InvalidRequest("spec is a form field with JSON, not a file")
@@ -153,7 +177,45 @@ async def _read_form(request: Request, context: Context, *, whole: bool) -> Asyn
                 else "the field data (a file with a name) is needed, and beside it at most a spec"
             )
             raise InvalidRequest(f"{needed}; is the body complete?")
+        yield spec, upload.filename or "", path
+
+
+@asynccontextmanager
+async def read_multipart(
+    request: Request, context: Context, *, most_fields: int, first: Callable[[str, str], None] | None = None
+) -> AsyncIterator[tuple[FormData, Path]]:
+    """A multipart body: its fields, and the path of the one file in it, whose name its part has.
+
+    Args:
+        request: that brings it.
+        context: whose limits hold.
+        most_fields: fields that there may be.
+        first: as of :class:`Form`.
+
+    Raises:
+        InvalidRequest: when it cannot be read.
+        PayloadTooLarge: when it is larger than uploads may be.
+        Unavailable: when the bodies of all requests leave no room for it.
+    """
+    limit, size = context.limits.max_body_bytes, 0
+    bodies.expect_at_most(request, limit)
+
+    async def counted() -> AsyncGenerator[bytes, None]:
+        nonlocal size
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise bodies.too_large(limit)
+            context.body_memory.reserve(request.scope, len(part))
+            yield part
+
+    with open(os.memfd_create("upload", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as memory:
+        reader = Form(request, counted(), context.limits.max_query_body_bytes, most_fields, memory, first)
+        try:
+            form = await reader.parse()
+        except (MultiPartException, ValueError):
+            raise InvalidRequest("the multipart body cannot be read: is it complete?") from None
         memory.flush()
         # What reads it maps it, and it is to be what was sent still when its commitment is made.
         fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
-        yield spec, upload.filename or "", Path(f"/proc/self/fd/{memory.fileno()}")
+        yield form, Path(f"/proc/self/fd/{memory.fileno()}")

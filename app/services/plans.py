@@ -19,8 +19,10 @@ from app.curator.release_effort import expected_seconds
 from app.curator.request import SessionRequest, parse_request, parse_session
 from app.curator.sweep import parse_sweep
 from app.curator.workload_comparison import ways_of
-from app.declarations.errors import CuratorError, InvalidRequest
+from app.declarations.errors import CuratorError, InvalidDataset, InvalidRequest
+from app.declarations.spec import parse_spec
 from app.patience import Check, while_wanted
+from app.privacy.errors import InvalidBudget
 from app.services.datasets import Datasets
 from app.services.release_request import parse_release
 
@@ -51,13 +53,20 @@ class Plans:
             return self._told(dataset, request)
 
     def sweep(self, asked: Mapping[str, Any], check: Check = lambda: None) -> dict[str, Any]:
-        """What sessions of several shares and numbers of questions would promise, each as :meth:`plan` tells it.
+        """What sessions of several shares and numbers of questions would promise, each as :meth:`plan` tells it: on a
+        data set, or on one of a ``declaration`` that is not registered.
 
         Raises:
             InvalidRequest, NotFound: as opening would.
+            InvalidDataset: when the declaration does not hold.
         """
-        requests = parse_sweep(asked)
-        dataset = self._datasets.public(requests[0].dataset)
+        if "declaration" in asked:
+            dataset = _declared(asked)
+            words = {name: value for name, value in asked.items() if name != "declaration"}
+            requests = parse_sweep({**words, "dataset": dataset.spec.name})
+        else:
+            requests = parse_sweep(asked)
+            dataset = self._datasets.public(requests[0].dataset)
         with while_wanted(check):
             return {"points": [self._point(dataset, request) for request in requests]}
 
@@ -186,6 +195,18 @@ class Plans:
                 bytes=needed,
                 limit=self._memory_limit,
             )
+
+
+def _declared(asked: Mapping[str, Any]) -> PublicDataset:
+    """The data set that a declaration would make, of which nothing was asked yet."""
+    if "dataset" in asked:
+        raise InvalidRequest("declaration: name a data set, or declare one that is not registered, not both")
+    dataset = PublicDataset(parse_spec(asked["declaration"]))
+    try:
+        dataset.budget  # noqa: B018 - computed, and kept for all that are to come
+    except InvalidBudget as error:
+        raise InvalidDataset(f"budget: {error}") from None
+    return dataset
 
 
 def _no_session(id: str) -> list[dict[str, Any]]:

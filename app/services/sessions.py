@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+
 from app.declarations.errors import InvalidRequest
 from app.services.datasets import find_dataset
 from app.services.errors import NotFound
 from app.services.pages import Page
-from app.services.ports import SessionRow, Store
+from app.services.ports import SessionRow, Store, Transaction
 from app.services.principals import Principal
 from app.services.views import holder_view, session_view
 
@@ -96,4 +98,14 @@ class Sessions:
         with self._store.read() as tx:
             find_dataset(tx, name)
             rows, others = tx.sessions_page(None, last, most, name)
-        return Page([holder_view(row) for row in rows], rows[-1].id if others else None)
+            views = [holder_view(row, _asked_at(tx, row)) for row in rows]
+        return Page(views, rows[-1].id if others else None)
+
+
+def _asked_at(tx: Transaction, row: SessionRow) -> str | None:
+    """When an open session got its last entry: what tells one that is at work from one that is forgotten. None for a
+    closed one, and where there is no entry yet."""
+    if row.status == "closed" or not row.sequence:
+        return None
+    lines = tx.entry_lines(row.id, row.sequence - 1, 1)
+    return str(orjson.loads(lines[0][1])["recorded_at"]) if lines else None

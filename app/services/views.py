@@ -35,8 +35,8 @@ def session_view(row: SessionRow) -> dict[str, Any]:
     }
 
 
-def holder_view(row: SessionRow) -> dict[str, Any]:
-    """What a session holds and has spent, whose it is and since when; nothing of what was asked in it."""
+def holder_view(row: SessionRow, asked_at: str | None = None) -> dict[str, Any]:
+    """What a session holds and has spent, whose it is, since when, and when it was last asked; nothing of what."""
     header = Header.read(row.header)
     return {
         "id": row.id,
@@ -50,6 +50,7 @@ def holder_view(row: SessionRow) -> dict[str, Any]:
         "queries_asked": row.queries_asked,
         "updates_used": row.updates_used,
         "opened_at": row.opened_at,
+        "asked_at": asked_at,
         "closed_at": row.closed_at,
     }
 

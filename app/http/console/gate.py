@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import structlog
@@ -25,6 +25,7 @@ from app.declarations.errors import CuratorError, InvalidRequest
 from app.http import bodies
 from app.http.console.rendering import HEADERS, page
 from app.http.dependencies import AppContext, context_of
+from app.http.fair_queue import CostlyWork
 from app.http.headers import media_type
 from app.http.middleware import location
 from app.http.parameters import Route, refusal
@@ -141,6 +142,36 @@ Admin = Annotated[Login, Depends(Of("admin"))]
 Auditor = Annotated[Login, Depends(Of("auditor"))]
 #: Who sees budgets over time, and the log.
 Overseer = Annotated[Login, Depends(Of("auditor", "admin"))]
+
+# ---------------------------------------------------------------------- work
+
+
+async def _heavy(context: AppContext, login: LoggedIn) -> None:
+    context.authenticator.count_heavy(login.principal)
+
+
+#: Of a page whose requests take much work, as :data:`app.http.dependencies.HEAVY` is of a route.
+HEAVY = Depends(_heavy)
+
+
+class Turn:
+    """A turn at costly work, as :class:`app.http.dependencies.Turn` is of a route: behind the form, which was read."""
+
+    def __init__(self, queue: Literal["plans", "exports", "uploads"]) -> None:
+        self._queue = queue
+
+    async def __call__(self, request: Request, context: AppContext, login: LoggedIn) -> AsyncIterator[CostlyWork]:
+        """The work, which is given up when nobody waits for it.
+
+        Raises:
+            TooManyRequests: when too many of the principal's requests wait.
+            Unavailable: when too many requests wait in all, or the work was given up.
+        """
+        async with getattr(context, self._queue).turn(request, login.principal) as work:
+            yield work
+
+
+UploadTurn = Annotated[CostlyWork, Depends(Turn("uploads"), scope="function")]
 
 # ---------------------------------------------------------------------- forms
 
@@ -280,7 +311,8 @@ def refused(request: Request, error: CuratorError) -> Response:
         if part:
             return page(request, "part_refused.html.jinja", None, title="Your log-in has ended", error=error)
         form: Form | None = getattr(request.state, "form", None)
-        kept = [] if form is None else [field for field in form.fields if field[0] != "token"]
+        # Of a form with a file nothing was read: whoever sends it had to be known first.
+        kept = None if form is None else [field for field in form.fields if field[0] != "token"]
         looks = request.method in ("GET", "HEAD")
         return page(
             request,
@@ -295,6 +327,11 @@ def refused(request: Request, error: CuratorError) -> Response:
     template = "part_refused.html.jinja" if part else "refused.html.jinja"
     # A part that htmx asked for is put into its page only where the reply is said to be good.
     return page(request, template, login, status=200 if part else status, headers=headers, title=title, error=error)
+
+
+def status_of(error: CuratorError) -> int:
+    """The status of a page that shows a form again, with a refusal beside its field."""
+    return PROBLEMS[error.code][0]
 
 
 def then_of(request: Request) -> str:

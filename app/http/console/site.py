@@ -7,7 +7,21 @@ from starlette.requests import Request
 
 from app.http.console import static
 from app.http.console.gate import ConsoleRoute, LoggedIn
-from app.http.console.pages import account, asking, datasets, evidence, home, releases, sessions, sql, what_if
+from app.http.console.pages import (
+    account,
+    asking,
+    dataset,
+    datasets,
+    evidence,
+    home,
+    operation,
+    people,
+    registering,
+    releases,
+    sessions,
+    sql,
+    what_if,
+)
 from app.services.errors import NotFound
 
 router = APIRouter(include_in_schema=False, route_class=ConsoleRoute)
@@ -31,5 +45,9 @@ ROUTERS = (
     sessions.router,
     releases.router,
     datasets.router,
+    registering.router,
+    dataset.router,
+    people.router,
+    operation.router,
     router,
 )

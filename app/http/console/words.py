@@ -6,6 +6,8 @@ import math
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Context, Decimal
 
+from markupsafe import Markup
+
 
 def epsilon(value: float | str | None) -> str:
     """An amount of a budget for a person: three digits behind the point or three that say something, rounded down, so
@@ -30,6 +32,29 @@ def delta(value: float) -> str:
 def percent(part: float) -> str:
     """A part of a whole, as drawings have it: between none and all."""
     return f"{100 * min(max(part, 0.0), 1.0):.2f}%" if math.isfinite(part) else "0%"
+
+
+def whole_percent(part: float) -> str:
+    """A part of a whole for a person: whole per cents, and never all or nothing where it is not."""
+    if 0 < part < 0.01:
+        return "below 1%"
+    return f"{min(math.floor(100 * part), 100)}%" if part < 1 else "100%"
+
+
+def drawing(svg: str) -> Markup:
+    """A drawing of :mod:`curator_client.figures`, whose texts are escaped there."""
+    return Markup(svg)  # noqa: S704
+
+
+def capitalize_first(text: str) -> str:
+    """A sentence that begins with a large letter, and is else as it was."""
+    return text[:1].upper() + text[1:]
+
+
+def day(text: str) -> str:
+    """The day of a time in UTC; the year where it is another one."""
+    at = datetime.fromisoformat(text).astimezone(UTC)
+    return f"{at.day} {at:%b}" if at.year == datetime.now(UTC).year else f"{at.day} {at:%b %Y}"
 
 
 def moment(text: str | None) -> str:
@@ -57,4 +82,4 @@ def rough(value: float | None, digits: int = 3) -> str:
 
 
 #: What templates call by their names.
-FILTERS = (delta, epsilon, percent, moment, rough, short_hash)
+FILTERS = (capitalize_first, day, delta, drawing, epsilon, moment, percent, rough, short_hash, whole_percent)

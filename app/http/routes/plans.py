@@ -42,4 +42,6 @@ def plan(
     else:
         made = services.plans.plan
     reply = made(asked, work.check)
-    return JsonReply({**reply, "note": services.datasets.note(actor, asked["dataset"])})
+    # Of what is not registered nobody has a grant yet.
+    note = services.datasets.note(actor, asked["dataset"]) if "dataset" in asked else None
+    return JsonReply({**reply, "note": note})

@@ -11,7 +11,8 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
 
 from curator_client.words import UNCERTAIN, figure, shown
 
@@ -27,6 +28,22 @@ _MARKS = 4
 TONES = (("#2b7fc4", "#7db4e2"), ("#c8641c", "#eaa873"))
 #: Numbers that are larger stand at the end of the axis.
 _FARTHEST = 1e100
+#: The heights of a budget's plot, of a small one, of the words below a plot, and of a lane; in pixels.
+_DEEP, _SMALL, _AXIS, _LANE = 250, 84, 22, 36
+#: A lane's least width, and the room that its label takes on a small screen; in parts of a hundred.
+_LEAST, _ROOM = 0.9, 32
+#: The class and the tone of lanes.
+_LANES = {
+    "open": ("lane open", TONES[0][0]),
+    "closed": ("lane", TONES[0][1]),
+    "release": ("lane rel", TONES[1][1]),
+}
+#: Letters that stand side by side on a small screen.
+_LETTERS_ACROSS = 36
+#: Seconds of a day, steps between marks of time up to two weeks, and the last moment that has a date here.
+_DAY = 86400
+_EVERY = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY)
+_LATEST = 32503680000.0 - 1
 #: What is no character of XML.
 _NO_CHARACTERS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -123,6 +140,148 @@ def forest(
         parts.append(_text(line, 0, y + 8, "note", "400 12px", soft=True))
     told = "; ".join(_told(mark, axes) for mark in drawn)
     return _svg("forest", title, f"{told}.", parts, width, y + 20)
+
+
+class Step(NamedTuple):
+    """Where a budget stands from a moment on: seconds since 1970, epsilon spent, epsilon that open sessions hold."""
+
+    at: float
+    spent: float
+    held: float
+
+
+class Lane(NamedTuple):
+    """When a session held a part of a budget: seconds since 1970, None for the end of one that is open; what it is
+    called, and whether it is ``open``, ``closed``, or that of a ``release``."""
+
+    begin: float
+    end: float | None
+    label: str
+    kind: Literal["open", "closed", "release"]
+
+
+class Span(NamedTuple):
+    """The time that a drawing shows: its first moment, and the last that anything is known of; seconds since 1970.
+    Where ``numbered`` they are numbers of movements, since their times are not known."""
+
+    since: float
+    until: float
+    numbered: bool = False
+
+
+def steps(title: str, course: Sequence[Step], limit: float, span: Span, pace: float | None = None) -> str:
+    """A budget over time: what is spent, and above it what open sessions hold, in steps below a line for the limit.
+
+    It is as wide as what stands around it, and as sharp at every width: positions across are parts of the whole.
+
+    Args:
+        title: whose budget it is.
+        course: where it stood, in order of time; before the first one nothing was spent.
+        limit: the budget's epsilon, above zero.
+        span: that is shown.
+        pace: epsilon a second at which spending may go on, drawn beyond what is known; None for none.
+    """
+    last = course[-1] if course else Step(span.since, 0.0, 0.0)
+    across = _Across(span)
+    top = max(limit, *(step.spent + step.held for step in course)) if course else limit
+    down = _Down(top * 1.1)
+    parts = []
+    for mark in _heights(top):
+        parts += [_line("grid", 0, 100, down(mark), down(mark)), _label(f"{mark:,.10g}", 0, down(mark) - 4, "tick")]
+    ends = across(span.until)
+    areas = (("ar-held", TONES[0][1], ".45", [step.spent + step.held for step in course]),)
+    areas += (("ar-spent", TONES[0][0], ".9", [step.spent for step in course]),)
+    drawn = []
+    for style, tone, opacity, heights in areas:
+        path = f"M0 {_n(down(0))}"
+        for step, height in zip(course, heights, strict=True):
+            path += f"H{across(step.at):.2f}V{_n(down(height))}"
+        drawn.append(
+            f'<path class="{style}" d="{path}H{ends:.2f}V{_n(down(0))}Z" fill="{tone}" fill-opacity="{opacity}"/>'
+        )
+    parts.append(_stretched("".join(drawn), _DEEP))
+    parts += [
+        _line("base", 0, 100, down(0), down(0)),
+        _line("limit", 0, 100, down(limit), down(limit)),
+        _label(f"limit {figures_of(limit)}", 0, down(limit) - 7, "lab halo"),
+        _line("now", ends, ends, down(limit), down(0)),
+    ]
+    if pace is not None and not span.numbered:
+        beyond = last.spent + pace * (across.high - span.until)
+        parts.append(_line("ahead", ends, 100, down(last.spent), down(min(beyond, limit))))
+    y = down(last.spent) - 7
+    if last.held > 0:
+        above = down(last.spent + last.held) - 7
+        # Names stand apart however near their heights are: one above the other, or each above its own area.
+        above, y = (above, y) if y - above >= 24 else (above - 18, above)
+        both = f"spent and reserved {figures_of(last.spent + last.held)}"
+        parts.append(_label(both, ends - 1, above, "lab halo", "end"))
+    parts.append(_label(f"spent {figures_of(last.spent)}", ends - 1, y, "lab halo", "end"))
+    parts += across.marks(_DEEP, 6)
+    words = (
+        f"The limit is {figures_of(limit)}. From {across.told(span.since)} to {across.told(span.until)} spent rises in "
+        f"{len(course):,} steps to {figures_of(last.spent)}"
+        if course
+        else f"The limit is {figures_of(limit)}. From {across.told(span.since)} to {across.told(span.until)} nothing "
+        "was spent or reserved"
+    )
+    if course:
+        words += f"; {figures_of(last.held)} is reserved by open sessions"
+    return _wide("steps", title, f"{words}.", parts, _DEEP + _AXIS)
+
+
+def lanes(title: str, drawn: Sequence[Lane], span: Span) -> str:
+    """When sessions held parts of a budget, a line each, on the axis of time that :func:`steps` has for a span."""
+    across = _Across(span)
+    parts = [_line("grid", at, at, 0, _LANE * len(drawn)) for at, _ in across.places()]
+    parts.append(_line("now", across(span.until), across(span.until), 0, _LANE * len(drawn)))
+    told = []
+    for number, lane in enumerate(drawn):
+        begin, end = across(lane.begin), across(span.until if lane.end is None else lane.end)
+        wide, top = max(end - begin, _LEAST), _LANE * number
+        style, tone = _LANES[lane.kind]
+        # A label stands where there is room for it on a small screen, too: at the bar's beginning, or at its end.
+        at, anchor = (begin, "start") if begin <= _ROOM else (max(end, 100 - _ROOM), "end")
+        parts.append(_label(_short(lane.label), min(at, 100), top + 15, "halo", anchor))
+        parts.append(
+            f'<rect class="{style}" x="{min(begin, 100 - wide):.2f}%" width="{wide:.2f}%" y="{top + 21}" height="9" '
+            f'rx="2.5" fill="{tone}"/>'
+        )
+        still = "until now" if lane.end is None else f"to {across.told(lane.end)}"
+        told.append(f"{lane.label}, {lane.kind}, from {across.told(lane.begin)} {still}")
+    return _wide("lanes", title, f"{'; '.join(told)}." if told else "None.", parts, _LANE * len(drawn) + 4)
+
+
+def trace(title: str, course: Sequence[tuple[float, float]], span: Span, unit: str = "") -> str:
+    """A number over time as a small area with its largest height written at the top.
+
+    Args:
+        title: what the number is.
+        course: moments in seconds since 1970 and heights from 0 on, in order of time; each holds to the next moment.
+        span: that is shown.
+        unit: of heights, behind each number in words.
+    """
+    across = _Across(span)
+    top = max((height for _, height in course), default=0.0)
+    down = _Down(top or 1.0, _SMALL, 18)
+    path = "".join(f"H{across(at):.2f}V{_n(down(height))}" for at, height in course)
+    begin, end = (across(course[0][0]), across(span.until)) if course else (0.0, 0.0)
+    area = f"M{begin:.2f} {_n(down(0))}{path}H{end:.2f}V{_n(down(0))}Z"
+    parts = [
+        _stretched(f'<path class="ar-trace" d="{area}" fill="{TONES[0][1]}" fill-opacity=".45"/>', _SMALL),
+        _line("base", 0, 100, down(0), down(0)),
+        *across.marks(_SMALL, 4),
+    ]
+    behind = f" {unit}" if unit else ""
+    if top:
+        parts += [
+            _line("grid", 0, 100, down(top), down(top)),
+            _label(f"{figures_of(top)}{behind}", 0, 12, "tick halo"),
+        ]
+    now = course[-1][1] if course else 0.0
+    told = f"From {across.told(span.since)} to {across.told(span.until)}: at most {figures_of(top)}{behind}"
+    words = f"{told}, at the end {figures_of(now)}{behind}." if course else "No sample was taken yet."
+    return _wide("trace", title, words, parts, _SMALL + _AXIS)
 
 
 def standing_alone(drawing: str) -> str:
@@ -256,6 +415,124 @@ def _svg(style: str, title: str, told: str, parts: Iterable[str], width: float, 
         f'<svg xmlns="http://www.w3.org/2000/svg" class="curator {style}" role="img" '
         f'width="{across}" height="{down}" viewBox="0 0 {across} {down}" '
         'fill="none" font-family="Source Sans 3, system-ui, sans-serif">'
+        f"<title>{escaped(title)}</title><desc>{escaped(told)}</desc>{''.join(parts)}</svg>"
+    )
+
+
+class _Across:
+    """Where moments stand on a drawing, from 0 to 100 across, with a little room beyond what is known."""
+
+    def __init__(self, span: Span) -> None:
+        self.low, self._numbered = span.since, span.numbered
+        length = max(span.until - span.since, 1.0)
+        self.high = span.until + length / 25
+        self._length = self.high - self.low
+
+    def __call__(self, at: float) -> float:
+        return 100 * min(max((at - self.low) / self._length, 0.0), 1.0)
+
+    def places(self) -> list[tuple[float, str]]:
+        """Round moments, and what is written at each."""
+        if self._numbered:
+            step = max(1.0, _round_step(self._length / _MARKS))
+            first = math.ceil(self.low / step)
+            numbers = [n * step for n in range(first, math.floor(self.high / step) + 1)]
+            return [(self(number), f"{number:,.0f}") for number in numbers]
+        return [(self(at), text) for at, text in _moments(self.low, self.high)]
+
+    def marks(self, y: float, most: int) -> list[str]:
+        """The axis at a height, with its words; the last one only where there is room for it."""
+        places = self.places()
+        longest = max((len(text) for _, text in places), default=0)
+        # So many as have room on a small screen.
+        most = min(most, max(1, _LETTERS_ACROSS // (longest + 2)))
+        places = places[:: math.ceil(len(places) / most)] if places else places
+        parts = []
+        for at, text in places:
+            parts.append(_line("grid", at, at, y, y + 6))
+            if at < 86:
+                parts.append(_label(text, at, y + 17, "tick", dx=4))
+        return parts
+
+    def told(self, at: float) -> str:
+        """A moment in words."""
+        if self._numbered:
+            return f"movement {at:,.0f}"
+        moment = _at(at)
+        return f"{moment.day} {moment:%B %Y, %H:%M} UTC" if self._length < 3 * _DAY else f"{moment.day} {moment:%B %Y}"
+
+
+class _Down:
+    """Where heights stand, in pixels from the top."""
+
+    def __init__(self, top: float, deep: float = 0, above: float = 6) -> None:
+        self._top, self._deep, self._above = top, deep or _DEEP, above
+
+    def __call__(self, height: float) -> float:
+        return self._deep - (self._deep - self._above) * min(max(height / self._top, 0.0), 1.0)
+
+
+def _heights(top: float) -> list[float]:
+    """Round heights above zero and below the top."""
+    step = _round_step(top / _MARKS)
+    return [n * step for n in range(1, math.ceil(top / step)) if n * step < top * 0.97]
+
+
+def _moments(low: float, high: float) -> list[tuple[float, str]]:
+    """Round moments between two, and how each is written: as little as tells them apart."""
+    length = high - low
+    if length > 70 * _DAY:
+        first, last = _at(low), _at(high)
+        months = range(first.year * 12 + first.month, last.year * 12 + last.month)
+        every = next(n for n in (1, 2, 3, 6, 12, 24, 60, 120, 1200, 12000) if len(months) <= 7 * n)
+        found = [datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC) for month in months if month % every == 0]
+        long = length > 3 * 365 * _DAY
+        return [(each.timestamp(), f"{each:%Y}" if long or each.month == 1 else f"{each:%b}") for each in found]
+    step = next((each for each in _EVERY if length <= 7 * each), _EVERY[-1])
+    first = math.ceil(low / step)
+    moments = [n * step for n in range(first, math.floor(high / step) + 1)]
+    form = "%H:%M:%S" if step < 60 else "%H:%M" if step < _DAY else "%d %b"
+    texts = [_at(at).strftime(form) for at in moments]
+    return [(float(at), text.lstrip("0") if step >= _DAY else text) for at, text in zip(moments, texts, strict=True)]
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(min(max(seconds, 0.0), _LATEST), UTC)
+
+
+def figures_of(value: float) -> str:
+    """A height in digits: three that say something."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{float(f'{value:.3g}'):,.10g}"
+
+
+def _line(style: str, x1: float, x2: float, y1: float, y2: float) -> str:
+    dashes = {"limit": ' stroke-dasharray="5 4"', "ahead": ' stroke-dasharray="2 4"'}.get(style, "")
+    opacity = ".18" if style == "grid" else ".6"
+    return (
+        f'<line class="{style}" x1="{x1:.2f}%" x2="{x2:.2f}%" y1="{_n(y1)}" y2="{_n(y2)}" stroke="currentColor" '
+        f'stroke-opacity="{opacity}"{dashes}/>'
+    )
+
+
+def _label(text: str, x: float, y: float, style: str, anchor: str = "start", dx: int = 0) -> str:
+    moved = f' dx="{dx}"' if dx else ""
+    return (
+        f'<text class="{style}" x="{x:.2f}%" y="{_n(y)}" text-anchor="{anchor}" font-size="13" '
+        f'fill="currentColor"{moved}>{escaped(text)}</text>'
+    )
+
+
+def _stretched(paths: str, height: int) -> str:
+    """Paths of which the places across are parts of a hundred."""
+    box = f'width="100%" height="{height}" viewBox="0 0 100 {height}"'
+    return f'<svg {box} preserveAspectRatio="none">{paths}</svg>'
+
+
+def _wide(style: str, title: str, told: str, parts: Iterable[str], height: float) -> str:
+    """A drawing that is as wide as what stands around it."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="curator chart {style}" role="img" width="100%" '
+        f'height="{math.ceil(height)}" fill="none" font-family="Source Sans 3, system-ui, sans-serif">'
         f"<title>{escaped(title)}</title><desc>{escaped(told)}</desc>{''.join(parts)}</svg>"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from app.http.console.gate import ConsoleRoute, LoggedIn
 from app.http.console.rendering import page
@@ -19,10 +19,3 @@ def all_of_them(request: Request, services: UseCases, login: LoggedIn, asked: By
     """The data sets by name, a page at a time, with the open sessions of whoever looks."""
     found = services.datasets.list(asked.after, asked.limit, login.principal)
     return page(request, "datasets.html.jinja", login, datasets=found.items, after=found.after, limit=asked.limit)
-
-
-@router.get("/{name}")
-def one(request: Request, services: UseCases, login: LoggedIn, name: str) -> Response:
-    """A data set: for analysts the page on which they ask."""
-    services.datasets.describe(name)
-    return RedirectResponse(f"/console/datasets/{name}/ask", 303)

@@ -1,17 +1,129 @@
-"""The first page of each role."""
+"""The first page of each role. An admin's says whether the service can work, where budgets stand, what to look at."""
 
 from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from app.http.console.budgets import every
 from app.http.console.gate import ConsoleRoute, LoggedIn
+from app.http.console.rendering import page
+from app.http.context import Context
+from app.http.dependencies import AppContext
+from app.services.errors import NotFound
+from app.services.principals import Principal
 
 router = APIRouter(include_in_schema=False, route_class=ConsoleRoute)
 
+#: Days without a question after which an open session is told of: it holds what others could have.
+IDLE_DAYS = 7
+#: Days after which witnesses should have come again.
+WITNESS_DAYS = 2
+#: What is left of a budget, as a part of it, when that is told.
+LITTLE = 0.1
+#: The bytes of a witness' signature behind its line's name: key, time, signature.
+_KEY, _TIME, _WHOLE = 4, 8, 76
+
 
 @router.get("/console")
-def home(request: Request, login: LoggedIn) -> Response:
+def home(request: Request, context: AppContext, login: LoggedIn) -> Response:
     """Where whoever looks begins."""
-    return RedirectResponse("/console/datasets", 303)
+    if login.principal.role != "admin":
+        return RedirectResponse("/console/datasets", 303)
+    actor, services = login.principal, context.services
+    datasets = every(lambda after, most: services.datasets.list(after, most, actor))
+    registered = [each for each in datasets if each["status"] == "registered"]
+    sessions = {
+        each["name"]: every(
+            lambda after, most, name=each["name"]: services.sessions.of_dataset(actor, name, after, most)
+        )
+        for each in registered
+    }
+    open_ones = [each for found in sessions.values() for each in found if each["status"] == "open"]
+    samples = context.metrics.samples.all()
+    note = services.log.checkpoint()
+    return page(
+        request,
+        "overview.html.jinja",
+        login,
+        problem=context.lifecycle.ready(),
+        datasets=registered,
+        retired=[each for each in datasets if each["status"] == "retired"],
+        open_sessions=len(open_ones),
+        waiting=int(samples[-1].sum("curator_waiting_requests")) if samples else 0,
+        releases=int(samples[-1].sum("curator_releases", "queued", "running")) if samples else 0,
+        log_size=int(note.split(b"\n")[1]),
+        told=[*_budgets(registered), *_idle(open_ones), *_witnesses(context)],
+        others=_others(context, actor),
+    )
+
+
+def _budgets(datasets: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    found = []
+    for each in datasets:
+        budget = each["budget"]
+        if budget["remaining_epsilon"] < LITTLE * budget["epsilon"]:
+            words = "has nothing left to give" if not budget["remaining_epsilon"] else "has little left to give"
+            found.append(_told("amber", "budget", f"{each['name']} {words}", f"/console/datasets/{each['name']}"))
+    return found
+
+
+def _idle(sessions: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    found = []
+    for each in sessions:
+        since = datetime.fromisoformat(each["asked_at"] or each["opened_at"])
+        days = (datetime.now(UTC) - since) // timedelta(days=1)
+        if days >= IDLE_DAYS:
+            words = (
+                f"A session of {each['owner']} on {each['dataset']} holds {each['reserved_epsilon']:.3g} of "
+                f"{each['epsilon']:.3g}, and was not asked for {days} days"
+            )
+            found.append(_told("amber", "idle", words, f"/console/datasets/{each['dataset']}/sessions"))
+    return found
+
+
+def _witnesses(context: Context) -> list[dict[str, str]]:
+    try:
+        at = cosigned_at(context.services.log.cosigned_checkpoint(1, ()))
+    except NotFound:
+        at = None
+    if at is None:
+        words = "No witness has cosigned the log: an auditor elsewhere can, and then nobody could rewrite it unseen"
+        return [_told("plain", "log", words, "")]
+    days = (datetime.now(UTC) - at) // timedelta(days=1)
+    words = f"A witness cosigned the log last on {at.day} {at:%B %Y}, {at:%H:%M} UTC"
+    if days >= WITNESS_DAYS:
+        return [_told("amber", "log", f"{words}, {days} days ago", "")]
+    return [_told("green", "good", words, "")]
+
+
+def cosigned_at(note: bytes) -> datetime | None:
+    """The latest time in the cosignatures of a note; None where there is none that can be read."""
+    times = []
+    for line in note.rpartition(b"\n\n")[2].splitlines():
+        try:
+            signed = base64.b64decode(line.rpartition(b" ")[2], validate=True)
+        except binascii.Error:
+            continue
+        if len(signed) == _WHOLE:
+            times.append(int.from_bytes(signed[_KEY : _KEY + _TIME], "big"))
+    try:
+        return datetime.fromtimestamp(max(times), UTC) if times else None
+    except (OverflowError, ValueError, OSError):  # no date of ours
+        return None
+
+
+def _others(context: Context, actor: Principal) -> int:
+    """Whether there is anybody but the operator, up to two."""
+    return len(context.services.principals.list(actor, "", 2).items)
+
+
+def _told(colour: str, word: str, words: str, place: str) -> dict[str, str]:
+    return {"colour": colour, "word": word, "words": words, "place": place}
