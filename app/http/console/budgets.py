@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from app.report.points import Thinned
 from app.services.pages import Page
@@ -115,7 +115,8 @@ def is_release(session: Mapping[str, Any]) -> bool:
 
 
 def _lane(session: Mapping[str, Any]) -> Lane:
-    kind = "release" if is_release(session) else "open" if session["status"] == "open" else "closed"
+    kind: Literal["open", "closed", "release"] = "open" if session["status"] == "open" else "closed"
+    kind = "release" if is_release(session) else kind
     share = f"{session['spent_epsilon']:.3g} of {session['epsilon']:.3g}"
     what = "release" if is_release(session) else "session"
     end = None if session["closed_at"] is None else seconds(session["closed_at"])

@@ -232,6 +232,7 @@ def plain(value: Any) -> str:
 def _fields(rest: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     """How an attribute is declared, and what its fields say; what there is no field for stands in ``more``."""
     known: dict[str, str] = {}
+    own: tuple[str, ...]
     if "lower" in rest or "upper" in rest:
         type, own = "numbers", (*_NUMBERS, "edges")
         known = {name: plain(rest[name]) for name in _NUMBERS if name in rest}

@@ -189,8 +189,10 @@ def steps(title: str, course: Sequence[Step], limit: float, span: Span, pace: fl
     for mark in _heights(top):
         parts += [_line("grid", 0, 100, down(mark), down(mark)), _label(f"{mark:,.10g}", 0, down(mark) - 4, "tick")]
     ends = across(span.until)
-    areas = (("ar-held", TONES[0][1], ".45", [step.spent + step.held for step in course]),)
-    areas += (("ar-spent", TONES[0][0], ".9", [step.spent for step in course]),)
+    areas = (
+        ("ar-held", TONES[0][1], ".45", [step.spent + step.held for step in course]),
+        ("ar-spent", TONES[0][0], ".9", [step.spent for step in course]),
+    )
     drawn = []
     for style, tone, opacity, heights in areas:
         path = f"M0 {_n(down(0))}"
@@ -482,15 +484,14 @@ def _moments(low: float, high: float) -> list[tuple[float, str]]:
     """Round moments between two, and how each is written: as little as tells them apart."""
     length = high - low
     if length > 70 * _DAY:
-        first, last = _at(low), _at(high)
-        months = range(first.year * 12 + first.month, last.year * 12 + last.month)
+        begin, end = _at(low), _at(high)
+        months = range(begin.year * 12 + begin.month, end.year * 12 + end.month)
         every = next(n for n in (1, 2, 3, 6, 12, 24, 60, 120, 1200, 12000) if len(months) <= 7 * n)
         found = [datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC) for month in months if month % every == 0]
         long = length > 3 * 365 * _DAY
         return [(each.timestamp(), f"{each:%Y}" if long or each.month == 1 else f"{each:%b}") for each in found]
     step = next((each for each in _EVERY if length <= 7 * each), _EVERY[-1])
-    first = math.ceil(low / step)
-    moments = [n * step for n in range(first, math.floor(high / step) + 1)]
+    moments = [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < _DAY else "%d %b"
     texts = [_at(at).strftime(form) for at in moments]
     return [(float(at), text.lstrip("0") if step >= _DAY else text) for at, text in zip(moments, texts, strict=True)]

@@ -5,6 +5,7 @@ Auditors see what the routes show them: budget, declaration and ledger.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -68,8 +69,8 @@ async def _course(context: Context, login: Login, name: str) -> Course:
 def _held(services: Services, login: Login, name: str) -> dict[str, Any]:
     actor = login.principal
     return {
-        "sessions": every(lambda after, most: services.sessions.of_dataset(actor, name, after, most)),
-        "grants": every(lambda after, most: services.grants.of_dataset(actor, name, after, most)),
+        "sessions": every(partial(services.sessions.of_dataset, actor, name)),
+        "grants": every(partial(services.grants.of_dataset, actor, name)),
     }
 
 
@@ -142,7 +143,8 @@ def sessions(request: Request, services: UseCases, login: Admin, name: str, aske
     """Sessions on a data set, whose they are and what they cost, a page at a time; not what was asked."""
     view = services.datasets.describe(name)
     found = services.sessions.of_dataset(login.principal, name, asked.after, asked.limit)
-    told = {"sessions": [_drawn(each) for each in found.items], "after": found.after, "limit": asked.limit}
+    told: dict[str, Any] = {"sessions": [_drawn(each) for each in found.items]}
+    told |= {"after": found.after, "limit": asked.limit}
     return page(request, "dataset_sessions.html.jinja", login, tab="sessions", dataset=view, **told)
 
 
@@ -220,7 +222,7 @@ def _grants(
 ) -> Response:
     view = services.datasets.describe(name)
     found = services.grants.of_dataset(login.principal, name, after, limit)
-    people = every(lambda last, most: services.principals.list(login.principal, last, most))
+    people = every(partial(services.principals.list, login.principal))
     return page(
         request,
         "dataset_grants.html.jinja",
@@ -275,5 +277,5 @@ def retire(request: Request, services: UseCases, form: OwnForm, login: Admin, na
 
 
 def _retirement(request: Request, login: Login, view: dict[str, Any], typed: str = "", refusal: str = "") -> Response:
-    told = {"tab": None, "dataset": view, "typed": typed, "refusal": refusal}
+    told: dict[str, Any] = {"tab": None, "dataset": view, "typed": typed, "refusal": refusal}
     return page(request, "dataset_retire.html.jinja", login, status=422 if refusal else 200, **told)

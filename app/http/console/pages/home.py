@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -40,12 +41,7 @@ def home(request: Request, context: AppContext, login: LoggedIn) -> Response:
     actor, services = login.principal, context.services
     datasets = every(lambda after, most: services.datasets.list(after, most, actor))
     registered = [each for each in datasets if each["status"] == "registered"]
-    sessions = {
-        each["name"]: every(
-            lambda after, most, name=each["name"]: services.sessions.of_dataset(actor, name, after, most)
-        )
-        for each in registered
-    }
+    sessions = {each["name"]: every(partial(services.sessions.of_dataset, actor, each["name"])) for each in registered}
     open_ones = [each for found in sessions.values() for each in found if each["status"] == "open"]
     samples = context.metrics.samples.all()
     note = services.log.checkpoint()

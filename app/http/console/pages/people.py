@@ -4,6 +4,7 @@ nowhere else: it is not stored, and the page cannot be asked for again."""
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -85,8 +86,7 @@ def _people(
     for dataset in datasets.items:
         if dataset["status"] != "registered":
             continue
-        name = dataset["name"]
-        for each in every(lambda last, most, name=name: services.grants.of_dataset(login.principal, name, last, most)):
+        for each in every(partial(services.grants.of_dataset, login.principal, dataset["name"])):
             held[each["principal"]].append(each)
     return page(
         request,
