@@ -226,7 +226,7 @@ def number(text: str) -> Any:
 
 def plain(value: Any) -> str:
     """A number as people write it."""
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _fields(rest: Mapping[str, Any]) -> tuple[str, dict[str, str]]:

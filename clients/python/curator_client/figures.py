@@ -211,14 +211,14 @@ def steps(title: str, course: Sequence[Step], limit: float, span: Span, pace: fl
     if pace is not None and not span.numbered:
         beyond = last.spent + pace * (across.high - span.until)
         parts.append(_line("ahead", ends, 100, down(last.spent), down(min(beyond, limit))))
-    y = down(last.spent) - 7
+    y, right = down(last.spent) - 7, max(ends - 1, _ROOM)
     if last.held > 0:
         above = down(last.spent + last.held) - 7
         # Names stand apart however near their heights are: one above the other, or each above its own area.
         above, y = (above, y) if y - above >= 24 else (above - 18, above)
         both = f"spent and reserved {figures_of(last.spent + last.held)}"
-        parts.append(_label(both, ends - 1, above, "lab halo", "end"))
-    parts.append(_label(f"spent {figures_of(last.spent)}", ends - 1, y, "lab halo", "end"))
+        parts.append(_label(both, right, above, "lab halo", "end"))
+    parts.append(_label(f"spent {figures_of(last.spent)}", right, y, "lab halo", "end"))
     parts += across.marks(_DEEP, 6)
     words = (
         f"The limit is {figures_of(limit)}. From {across.told(span.since)} to {across.told(span.until)} spent rises in "
@@ -452,7 +452,7 @@ class _Across:
         parts = []
         for at, text in places:
             parts.append(_line("grid", at, at, y, y + 6))
-            if at < 86:
+            if at + 100 * len(text) / _LETTERS_ACROSS < 98:
                 parts.append(_label(text, at, y + 17, "tick", dx=4))
         return parts
 
@@ -485,11 +485,15 @@ def _moments(low: float, high: float) -> list[tuple[float, str]]:
     length = high - low
     if length > 70 * _DAY:
         begin, end = _at(low), _at(high)
-        months = range(begin.year * 12 + begin.month, end.year * 12 + end.month)
+        months = range(begin.year * 12 + begin.month - 1, end.year * 12 + end.month)
         every = next(n for n in (1, 2, 3, 6, 12, 24, 60, 120, 1200, 12000) if len(months) <= 7 * n)
         found = [datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC) for month in months if month % every == 0]
         long = length > 3 * 365 * _DAY
-        return [(each.timestamp(), f"{each:%Y}" if long or each.month == 1 else f"{each:%b}") for each in found]
+        return [
+            (each.timestamp(), f"{each:%Y}" if long or each.month == 1 else f"{each:%b}")
+            for each in found
+            if each.timestamp() >= low
+        ]
     step = next((each for each in _EVERY if length <= 7 * each), _EVERY[-1])
     moments = [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < _DAY else "%d %b"
