@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.http.console.budgets import Course
 from app.http.console.drafting import DraftForm, amber, fits, guesses_of, number, written
 from app.http.console.gate import Form
-from app.http.console.pages.home import cosigned_at
+from app.http.console.pages.home import _idle, cosigned_at
 from app.http.console.pages.operation import CHARTS, _drawn
 from app.http.metrics import Levels, Metrics
 from app.settings import Settings
@@ -178,6 +178,24 @@ def test_a_note_tells_when_it_was_cosigned() -> None:
     for number, at in enumerate((1_700_000_000, 1_800_000_000, 1_750_000_000)):
         cosigned = Witness(bytes([number + 1]) * 32, f"w{number}.example/1").cosign(cosigned, at)
     assert cosigned_at(cosigned) == datetime.fromtimestamp(1_800_000_000, UTC)
+
+
+def test_forgotten_sessions_are_told() -> None:
+    """Catches a session that is told by when it was opened although it was asked since, and one that was never asked
+    and is not told."""
+
+    def session(owner: str, opened: int, asked: int | None) -> dict[str, Any]:
+        ago = [
+            None if days is None else (datetime.now(UTC) - timedelta(days, 60)).isoformat() for days in (opened, asked)
+        ]
+        held = {"dataset": "d", "reserved_epsilon": 0.39, "epsilon": 0.8}
+        return {"owner": owner, "opened_at": ago[0], "asked_at": ago[1], **held}
+
+    told = _idle([session("ann", 40, 12), session("ben", 40, 1), session("cleo", 8, None), session("dora", 2, None)])
+    assert [each["words"] for each in told] == [
+        "A session of ann on d holds 0.39 of 0.8, and was not asked for 12 days",
+        "A session of cleo on d holds 0.39 of 0.8, and was not asked for 8 days",
+    ]
 
 
 def test_charts_are_of_the_metrics() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.service import Service, people, refused
+from tests.kit.service import PEOPLE, Service, people, refused
 
 pytestmark = pytest.mark.api
 SAID = ("mechanism", "error_bound", "expected_standard_errors", "independent_gaussian")
@@ -69,3 +69,24 @@ def test_what_is_no_sweep_is_refused(service: Service, words: dict[str, Any], sa
     """Catches a sweep that is read as another, or too large to be planned."""
     asked = {"dataset": people(service), **words}
     assert says in refused(service.principal("analyst").post("/v1/plans", json=asked), "invalid-request")["detail"]
+
+
+def test_a_declaration_that_is_not_registered(service: Service) -> None:
+    """What a budget would buy, before there is a data set: by the plan of one that is registered as declared. Catches
+    another budget or other attributes than those declared, and a name that is looked up."""
+    analyst, name = service.principal("analyst"), people(service, records_public=False)
+    swept = {"epsilon": 0.5, "sweep": {"max_queries": [10, 100]}}
+    declared = {**PEOPLE, "name": "nobody-registered-this", "records_public": False}
+    before = service.stored()
+    reply = analyst.post("/v1/plans", json={"declaration": declared, **swept})
+    assert reply.status_code == 200, reply.text
+    registered = analyst.post("/v1/plans", json={"dataset": name, **swept}).json()
+    assert reply.json() == registered
+    assert service.stored() == before
+    for words, problem in (
+        ({"declaration": declared, "dataset": name}, "invalid-request"),
+        ({"declaration": {**declared, "attributes": []}}, "invalid-dataset"),
+        ({"declaration": None}, "invalid-dataset"),
+        ({"declaration": {**declared, "budget": {"epsilon": 1, "delta": 1e-300}}}, "invalid-dataset"),
+    ):
+        refused(analyst.post("/v1/plans", json={**words, **swept}), problem)

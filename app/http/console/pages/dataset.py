@@ -39,9 +39,9 @@ _DAY = 86400.0
 @router.get("")
 async def overview(request: Request, context: AppContext, login: LoggedIn, name: str) -> Response:
     """Where the budget of a data set stands and stood, and who holds it. Who asks questions is led to where that is."""
+    view = await run_in_threadpool(context.services.datasets.describe, name)
     if login.principal.role == "analyst":
         return RedirectResponse(f"/console/datasets/{name}/ask", 303)
-    view = await run_in_threadpool(context.services.datasets.describe, name)
     course = await _course(context, login, name)
     held: dict[str, Any] = {"sessions": [], "grants": []}
     if login.principal.role == "admin":
