@@ -175,8 +175,8 @@ def test_a_note_tells_when_it_was_cosigned() -> None:
     assert cosigned_at(note) is None
     assert cosigned_at(b"") is None
     cosigned = note
-    for number, at in enumerate((1_700_000_000, 1_800_000_000, 1_750_000_000)):
-        cosigned = Witness(bytes([number + 1]) * 32, f"w{number}.example/1").cosign(cosigned, at)
+    for seed, at in enumerate((1_700_000_000, 1_800_000_000, 1_750_000_000)):
+        cosigned = Witness(bytes([seed + 1]) * 32, f"w{seed}.example/1").cosign(cosigned, at)
     assert cosigned_at(cosigned) == datetime.fromtimestamp(1_800_000_000, UTC)
 
 
@@ -232,7 +232,7 @@ def test_charts_are_of_the_metrics() -> None:
 def test_settings_are_shown_without_what_is_secret() -> None:
     """Catches a key, or a password in an address, on a page."""
     secrets = {"admin_key": "a-key-of-the-operator", "database_url": "postgresql://u:passw0rd@db.example/curator"}
-    shown = dict((name, value) for name, value, _ in Settings(**secrets).shown())  # type: ignore[arg-type]
+    shown = {name: value for name, value, _ in Settings(**secrets).shown()}  # type: ignore[arg-type]
     assert shown["CURATOR_ADMIN_KEY"] == shown["CURATOR_DATABASE_URL"] == "set, not shown"
     assert shown["CURATOR_VAULT_KEY"] == "unset"
     assert shown["CURATOR_QUEUE_LIMIT"] == "64"

@@ -1,9 +1,8 @@
-"""What an admin does in Chromium: every page wide, narrow, dark and without scripts; two tasks by the keyboard alone."""
+"""What an admin does in Chromium: every page wide, narrow, dark and without scripts; tasks by keyboard alone."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -27,7 +26,7 @@ class Office:
 
 
 @pytest.fixture(scope="module")
-def office(service: Service) -> Iterator[Office]:
+def office(service: Service) -> Office:
     name = people(service, access="granted", description="Households, a survey. " + "Long words " * 9)
     for who in ("ann", "benjamin-with-a-very-long-name-of-his-own-which-has-sixty-fou"):
         caller = service.principal("analyst", who)
@@ -38,7 +37,7 @@ def office(service: Service) -> Iterator[Office]:
         assert caller.post(f"/v1/sessions/{session}/queries", json=question).status_code == 200
     for _ in range(2):
         service.built.context.metrics.sample()
-    yield Office(service, name)
+    return Office(service, name)
 
 
 def pages(name: str) -> list[str]:
