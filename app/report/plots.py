@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 #: The whole picture, and the margins around what is plotted: left, right, top, bottom.
 _WIDTH, _HEIGHT = 720, 260
@@ -14,10 +13,6 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 18, 34, 46
 _MARKS = 5
 #: Heights below it are as none.
 _LEAST = 1e-300
-#: Steps between marks of time, in seconds, up to a year; and how a time is written for spans up to so many seconds.
-_TIME_STEPS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400)
-_DAYS = (1, 2, 7, 14, 30, 60, 90, 180, 365, 730, 1825)
-_TIMES = ((600, "%H:%M:%S"), (2 * 86400, "%m-%d %H:%M"), (math.inf, "%Y-%m-%d"))
 
 
 @dataclass(frozen=True)
@@ -71,22 +66,6 @@ class Plot:
     height: int = _HEIGHT
 
 
-def step_plot(id: str, title: str, told: str, x: Axis, y: Axis, areas: Sequence[Series], limit: float | None) -> Plot:
-    """Heights that hold from each point to the next: areas, the last one in front, below a line for the limit."""
-    to_x, to_y = _scales(x, y)
-    parts = []
-    for series in areas:
-        path = [f"M{to_x(series.points[0][0])} {to_y(0)}"]
-        for at, height in series.points:
-            path.append(f"H{to_x(at)}V{to_y(height)}")
-        parts.append((f"{''.join(path)}H{to_x(x.high)}V{to_y(0)}Z", f"area {series.style}"))
-    legend = [(f"area {series.style}", series.name) for series in reversed(areas)]
-    if limit is not None:
-        parts.append((f"M{_LEFT} {to_y(limit)}H{_WIDTH - _RIGHT}", "limit"))
-        legend.append(("limit", "limit"))
-    return _plot(id, title, told, x, y, parts, legend)
-
-
 def point_plot(id: str, title: str, told: str, x: Axis, y: Axis, series: Sequence[Series]) -> Plot:
     """Points of several series."""
     to_x, to_y = _scales(x, y)
@@ -112,20 +91,6 @@ def number_axis(title: str, low: int, high: int) -> Axis:
     first = -(-low // step) * step
     marks = [(float(n), f"{n:,}") for n in range(first, high + 1, step)]
     return Axis(title, low, max(high, low + 1), marks)
-
-
-def time_axis(times: Sequence[float]) -> Axis:
-    """An axis of times, in seconds since 1970, as UTC; a little longer than these, as what was last lasts."""
-    low, span = min(times), max(times) - min(times)
-    high = max(times) + span / 40
-    form = next(form for most, form in _TIMES if span <= most)
-    wanted = span / _MARKS
-    steps = (*_TIME_STEPS, *(days * 86400 for days in _DAYS))
-    step = next((step for step in steps if step >= wanted), steps[-1] * math.ceil(wanted / steps[-1]))
-    first = math.ceil(low / step) * step
-    marks = [first + n * step for n in range(int((high - first) // step) + 1)]
-    written = [(at, datetime.fromtimestamp(at, UTC).strftime(form)) for at in marks]
-    return Axis(f"time (UTC), from {datetime.fromtimestamp(low, UTC):%Y-%m-%d %H:%M:%S}", low, high, written)
 
 
 def _round_step(least: float) -> float:

@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from app.report.plots import Plot, Series, height_axis, number_axis, point_plot, step_plot, time_axis
+from markupsafe import Markup
+
+from app.report.pages import shown
+from app.report.plots import Plot, Series, height_axis, number_axis, point_plot
 from app.report.words import spelled, words
+from curator_client.figures import Span, Step, steps
 
 #: How the ways of answering are called beside their names.
 _WAYS = {
@@ -41,32 +45,26 @@ def way_of(session: Mapping[str, Any]) -> str:
     return f"{name} ({_WAYS[name]})" if name in _WAYS else name
 
 
-def budget_plot(dataset: Mapping[str, Any], id: str) -> Plot | None:
+def budget_plot(dataset: Mapping[str, Any]) -> Markup | None:
     """A data set's budget over time; None where nothing was reserved or spent, or no budget is stated."""
-    steps, budget = dataset["steps"], dataset["budget"]
-    if not steps or budget["limit"] is None:
+    told, budget = dataset["steps"], dataset["budget"]
+    if not told or budget["limit"] is None:
         return None
     pure, epsilon, limit = budget["regime"] == "pure", float(budget["epsilon"]), float(budget["limit"])
     part, prefix = (1.0, "pure_") if pure else (epsilon / limit, "")
-    spent = [float(step[f"{prefix}spent"]) * part for step in steps]
-    used = [own + float(step[f"{prefix}reserved"]) * part for own, step in zip(spent, steps, strict=True)]
-    times = [_moment(step["recorded_at"]) for step in steps]
+    times = [_moment(step["recorded_at"]) for step in told]
     whole = [at for at in times if at is not None]
-    moments = whole if len(whole) == len(times) and min(whole) < max(whole) else [float(n) for n in range(len(steps))]
-    x = time_axis(moments) if moments is whole else number_axis("movement", 0, len(steps))
-    unit = "epsilon of pure noise" if pure else f"share of epsilon {budget['epsilon']}"
-    moved = words(dataset["movements"]["number"], "movement")
-    told = (
-        f"{moved} from {steps[0]['recorded_at']} to {steps[-1]['recorded_at']}: "
-        f"spent rises from {spent[0]:.4g} to {spent[-1]:.4g}, spent and reserved together were {max(used):.4g} at most "
-        f"and are {used[-1]:.4g} at the end; the limit is {epsilon:.4g}."
-    )
-    areas = [
-        Series("reserved", "reserved", list(zip(moments, used, strict=True))),
-        Series("spent", "spent", list(zip(moments, spent, strict=True))),
+    timed = len(whole) == len(times) and min(whole) < max(whole)
+    moments = whole if timed else [float(n) for n in range(len(told))]
+    course = [
+        Step(at, *(float(step[f"{prefix}{name}"]) * part for name in ("spent", "reserved")))
+        for at, step in zip(moments, told, strict=True)
     ]
-    title = f"Budget of {dataset['name']} over time"
-    return step_plot(id, title, told, x, height_axis(unit, max(*used, epsilon)), areas, epsilon)
+    if not (epsilon > 0 and all(math.isfinite(number) for step in course for number in step)):
+        return None
+    span = Span(min(moments), max(moments), numbered=not timed)
+    # What is drawn escapes its texts.
+    return Markup(steps(f"Budget of {shown(dataset['name'])} over time", course, epsilon, span))  # noqa: S704
 
 
 def error_plot(session: Mapping[str, Any], id: str) -> Plot | None:

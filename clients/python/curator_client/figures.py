@@ -536,7 +536,7 @@ def _stretched(paths: str, height: int) -> str:
 def _wide(style: str, title: str, told: str, parts: Iterable[str], height: float) -> str:
     """A drawing that is as wide as what stands around it."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="curator chart {style}" role="img" width="100%" '
+        f'<svg class="curator chart {style}" role="img" width="100%" '
         f'height="{math.ceil(height)}" fill="none" font-family="Source Sans 3, system-ui, sans-serif">'
         f"<title>{escaped(title)}</title><desc>{escaped(told)}</desc>{''.join(parts)}</svg>"
     )
