@@ -120,7 +120,7 @@ def _lane(session: Mapping[str, Any]) -> Lane:
     share = f"{session['spent_epsilon']:.3g} of {session['epsilon']:.3g}"
     what = "release" if is_release(session) else "session"
     end = None if session["closed_at"] is None else seconds(session["closed_at"])
-    owner = session["owner"] if len(session["owner"]) <= 20 else f"{session['owner'][:19]}…"
+    owner = session["owner"] if len(session["owner"]) <= 12 else f"{session['owner'][:11]}…"
     return Lane(seconds(session["opened_at"]), end, f"{owner}, {what}: {share}", kind)
 
 

@@ -30,8 +30,8 @@ TONES = (("#2b7fc4", "#7db4e2"), ("#c8641c", "#eaa873"))
 _FARTHEST = 1e100
 #: The heights of a budget's plot, of a small one, of the words below a plot, and of a lane; in pixels.
 _DEEP, _SMALL, _AXIS, _LANE = 250, 84, 22, 36
-#: A lane's least width, and the room that its label takes on a small screen; in parts of a hundred.
-_LEAST, _ROOM = 0.9, 32
+#: A lane's least width, and what is left beside its label on a small screen; in parts of a hundred.
+_LEAST, _ROOM = 0.9, 20
 #: The class and the tone of lanes.
 _LANES = {
     "open": ("lane open", TONES[0][0]),
@@ -211,7 +211,7 @@ def steps(title: str, course: Sequence[Step], limit: float, span: Span, pace: fl
     if pace is not None and not span.numbered:
         beyond = last.spent + pace * (across.high - span.until)
         parts.append(_line("ahead", ends, 100, down(last.spent), down(min(beyond, limit))))
-    y, right = down(last.spent) - 7, max(ends - 1, _ROOM)
+    y, right = down(last.spent) - 7, max(ends - 1, 100 - 2.5 * _ROOM)
     if last.held > 0:
         above = down(last.spent + last.held) - 7
         # Names stand apart however near their heights are: one above the other, or each above its own area.
