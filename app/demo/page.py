@@ -82,7 +82,7 @@ def forest_of(told: Means) -> str:
 
 def _curve(told: Promise) -> Plot:
     """The largest error of each stretch of questions, below what was promised and what noise could promise."""
-    stretches = np.array_split(np.abs(told.errors), _POINTS)
+    stretches = np.array_split(np.abs(told.errors), min(_POINTS, len(told.errors)))
     ends = np.cumsum([len(stretch) for stretch in stretches]).tolist()
     largest = [(float(end), float(stretch.max())) for end, stretch in zip(ends, stretches, strict=True)]
     across = [(float(end), told.bound) for end in ends]

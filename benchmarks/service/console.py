@@ -111,6 +111,7 @@ def filled(url: str, folder: Path) -> str:
                     **row,
                     "id": secrets.token_hex(16),
                     "owner": f"p{number % OTHERS}",
+                    "dataset": spec["name"] if number % DATASETS == 0 else f"survey-{number % DATASETS - 1:03}",
                     "status": "closed",
                     "opened_at": f"2026-01-{number % 28 + 1:02}T{number % 24:02}:{number % 60:02}:00Z",
                     "closed_at": "2026-02-01T00:00:00Z",
