@@ -1,7 +1,7 @@
 """Makes the pictures of docs/console.md: pages of the console in a browser, over the survey of the demonstration.
 
-Run `python -m benchmarks.screens` (half a minute; `make browser` brings the Chromium that it needs). What pages show was
-asked of a real server just now: numbers differ from run to run, as noise does.
+Run `python -m benchmarks.screens` (half a minute; `make browser` brings its Chromium). What pages show was asked of a
+real server just now: numbers differ from run to run, as noise does.
 """
 
 from __future__ import annotations

@@ -131,7 +131,9 @@ def _counting(console: Console, what: str) -> Progress:
 def _stay(console: Console, server: Server) -> None:
     """Wait until somebody ends the demonstration."""
     console.print(
-        f"The server stays up: {server.url}/console, key {server.admin_key}; Ctrl+C ends it.", markup=False, soft_wrap=True
+        f"The server stays up: {server.url}/console, key {server.admin_key}; Ctrl+C ends it.",
+        markup=False,
+        soft_wrap=True,
     )
     try:
         threading.Event().wait()

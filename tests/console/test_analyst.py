@@ -339,6 +339,24 @@ def test_a_release(service: Service, ann: Visitor, name: str) -> None:
     assert ann.get(f"{taken[0]}/files/nothing.csv").status_code == 422
 
 
+def test_tables_that_agree(service: Service, ann: Visitor, name: str) -> None:
+    """What a session was told becomes a publication, free. Catches a form that spends, and one without its files."""
+    page = ann.get(opened(ann, name))
+    session = hidden(page)["session"]
+    ask(ann, name, page, **{"by-0": "sex", "by-1": "age"})
+    form = {"dataset": name, "tables": session, "method": "publication", "nonce": "n" * 20}
+    assert session in ann.get("/console/releases/new", params={"dataset": name}).text
+    place = ann.form("/console/releases", form).headers["location"]
+    id = place.rpartition("/")[2]
+    with api(service, ann).stream("GET", f"/v1/releases/{id}/events") as events:
+        list(events.iter_lines())
+    told = ann.get(place).text
+    assert "It cost 0." in told
+    for file in ("tables.xlsx", "manifest.json"):
+        assert f"/files/{file}" in told
+        assert ann.get(f"{place}/files/{file}").status_code == 200
+
+
 def test_refusals_of_lanes_are_said(ann: Visitor, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error that nobody foresaw is a page, too, and says that something may have been done."""
 

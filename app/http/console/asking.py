@@ -71,8 +71,10 @@ class Shown:
     python: str | None
 
 
-async def priced(request: Request, context: Context, actor: Principal, session: str, asked: dict[str, Any]) -> Price:
-    """The price of a question, and of the same with other widths where its own is known.
+async def priced(
+    request: Request, context: Context, actor: Principal, session: str, asked: dict[str, Any], *, widths: bool
+) -> Price:
+    """The price of a question; with ``widths`` that of the same with other widths, too, where its own is known.
 
     Raises:
         CuratorError: what asking it would be refused with.
@@ -82,7 +84,7 @@ async def priced(request: Request, context: Context, actor: Principal, session: 
         raise Told(price)
     known = price["half_width"]
     points = [(price["epsilon"], known[0])] if known is not None else []
-    if known is not None and price["epsilon"] > 0 and known[0] > 0:
+    if widths and known is not None and price["epsilon"] > 0 and known[0] > 0:
         others = [{**asked, "within": known[0] * part} for part in _WIDTHS]
         for other in await _prices(request, context, actor, session, others):
             if "status" not in other and other["half_width"] is not None:

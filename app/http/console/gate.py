@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Annotated, Any, Literal
@@ -290,9 +291,10 @@ class ConsoleRoute(Route):
             except CuratorError as error:
                 reply = refused(request, error)
             except Exception as error:  # noqa: BLE001 - a browser is shown a page, whatever happens
-                logger.error("unforeseen error", error=type(error).__name__, place=location(error))
+                mark = secrets.token_hex(4)
+                logger.error("unforeseen error", error=type(error).__name__, place=location(error), mark=mark)
                 reply = refused(
-                    request, Unavailable("the page could not be made: see what was done before trying again")
+                    request, Unavailable(f"look what was done before trying again; the server's log has this as {mark}")
                 )
             for name, value in HEADERS.items():
                 reply.headers.setdefault(name, value)

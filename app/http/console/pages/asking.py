@@ -107,7 +107,8 @@ async def price(request: Request, context: AppContext, login: Analyst, form: Own
     """What the question of a form would cost, as a part of the page, while somebody types."""
     desk = await run_in_threadpool(_desk, context, login.principal, name, form.get("session"))
     builder = desk.read(form)
-    part = await _priced(request, context, login.principal, desk, builder)
+    # What other widths cost is looked up where somebody asks for it: each price takes as long as this one.
+    part = await _priced(request, context, login.principal, desk, builder, widths=False)
     return page(request, "part_price.html.jinja", login, desk=desk, builder=builder, **part, again=False)
 
 
@@ -228,7 +229,9 @@ def _sees(dataset: dict[str, Any], actor: Principal) -> bool:
     return bool(dataset["access"] != "granted" or actor.role != "analyst" or dataset["grant"] is not None)
 
 
-async def _priced(request: Request, context: Context, actor: Principal, desk: Desk, builder: Asking) -> dict[str, Any]:
+async def _priced(
+    request: Request, context: Context, actor: Principal, desk: Desk, builder: Asking, *, widths: bool = True
+) -> dict[str, Any]:
     """The price of the question that a form says, or why there is none."""
     if desk.session is None or not desk.is_open:
         return {"price": None, "why": None, "wrong": {}}
@@ -237,7 +240,11 @@ async def _priced(request: Request, context: Context, actor: Principal, desk: De
     except Wrong as error:
         return {"price": None, "why": None, "wrong": error.told}
     try:
-        return {"price": await priced(request, context, actor, desk.session["id"], asked), "why": None, "wrong": {}}
+        return {
+            "price": await priced(request, context, actor, desk.session["id"], asked, widths=widths),
+            "why": None,
+            "wrong": {},
+        }
     except CuratorError as error:
         return {"price": None, "why": refusal_of(error), "wrong": {}}
 

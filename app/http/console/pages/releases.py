@@ -47,12 +47,12 @@ async def new(request: Request, context: AppContext, login: Analyst, dataset: st
     asked = request.query_params
     described = await run_in_threadpool(_datasets, context, login.principal, dataset)
     told: dict[str, Any] = {"ways": None, "numbers": None, "refusal": None}
-    request_ = _asked(described["dataset"], asked.get("way", ""), asked.get("epsilon", ""))
-    if request_ is not None and "epsilon" in asked:
+    wanted = _asked(described["dataset"], asked.get("way", ""), asked.get("epsilon", ""))
+    if wanted is not None:
         context.authenticator.count_heavy(login.principal)
         try:
             async with context.plans.turn(request, login.principal) as work:
-                found = await run_in_threadpool(context.services.plans.ways, request_, work.check)
+                found = await run_in_threadpool(context.services.plans.ways, wanted, work.check)
             told |= {"ways": [_way(each) for each in found["methods"]], "numbers": found["numbers"]}
         except CuratorError as error:
             told["refusal"] = refusal_of(error)
@@ -73,7 +73,16 @@ async def ask(request: Request, context: AppContext, login: Analyst, form: OwnFo
     """Ask for a release by one of the ways."""
     actor = login.principal
     described = await run_in_threadpool(_datasets, context, actor, form.get("dataset"))
-    asked = _asked(described["dataset"], form.get("way"), form.get("epsilon"))
+    dataset = described["dataset"]
+    if dataset is not None and form.get("tables"):
+        # Tables that agree, from what a session was told: by itself it spends nothing.
+        asked: dict[str, Any] | None = {
+            "dataset": dataset["name"],
+            "epsilon": 0,
+            "tables": {"session": form.get("tables")},
+        }
+    else:
+        asked = _asked(dataset, form.get("way"), form.get("epsilon"))
     if asked is None:
         raise NotFound("name a data set, a workload and epsilon")
     asked["method"] = form.get("method", "auto")
@@ -133,7 +142,12 @@ def _datasets(context: Context, actor: Principal, name: str) -> dict[str, Any]:
     found = context.services.datasets.list("", 1000, actor).items
     open_ones = [each for each in found if each["status"] == "registered"]
     chosen = next((each for each in open_ones if each["name"] == name), open_ones[0] if open_ones else None)
-    return {"datasets": open_ones, "dataset": chosen}
+    mine = [] if chosen is None else context.services.sessions.newest(actor, "", 50, chosen["name"])
+    return {
+        "datasets": open_ones,
+        "dataset": chosen,
+        "sessions": [each for each in mine if each["queries_asked"] and "dummy" not in each],
+    }
 
 
 def _asked(dataset: dict[str, Any] | None, way: str, epsilon: str) -> dict[str, Any] | None:
