@@ -17,8 +17,8 @@ from tests.kit.servers import Command
 
 pytestmark = pytest.mark.integration
 
-#: Of the session with a promise.
-QUESTIONS = 1024
+#: Of the session with a promise: fewer than its drawing has points.
+QUESTIONS = 24
 
 
 def start(folder: Path, *arguments: str) -> Command:
