@@ -31,9 +31,7 @@ PUBLIC = {
     "mechanisms.py",
     "models.py",
     "questions.py",
-    "release_states.py",
     "results.py",
-    "transcripts.py",
     "verdict.py",
 }
 

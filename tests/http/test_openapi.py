@@ -47,6 +47,7 @@ CONFORMANCE = CHECKS.get_by_names(
 OPERATIONS = {
     f"{method} {path}".replace("nothing", "{name}")
     .replace("0123456789abcdef0123456789abcdef", "{id}")
+    .replace("/entries/1", "/entries/{sequence}")
     .replace("principals/nobody", "principals/{name}")
     .replace("grants/nobody", "grants/{principal}")
     .replace("witnesses/nobody", "witnesses/{name}")

@@ -107,7 +107,7 @@ def test_what_slow_readers_hold_is_bounded(tmp_path: Path, what: str) -> None:
         got = bob.http.get(f"/v1/sessions/{theirs}/hypothesis", headers={"Accept": "application/x-npy"})
         assert got.status_code == 200
         assert np.load(io.BytesIO(got.content)).shape == SHAPE
-        assert len(open_exports(server.pid)) == statuses[200]
+        eventually(lambda: len(open_exports(server.pid)) == statuses[200])
         # And nothing of it is left when they hang up.
         stack.close()
         eventually(lambda: ann.http.get(f"/v1/sessions/{id}/hypothesis").status_code == 200)

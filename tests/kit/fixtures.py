@@ -76,9 +76,11 @@ def _nothing_unforeseen(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("logged")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A Chromium without a window, which the tests of a process share."""
+    """A Chromium without a window, which the tests of a module share: while it is driven no event loop of asyncio can
+    run in the same thread.
+    """
     with sync_playwright() as playwright:
         shown = launched(playwright)
         yield shown

@@ -140,7 +140,7 @@ class Service:
             rows = [row for row in database.iterdump() if not row.startswith('INSERT INTO "log_')]
         files = [
             f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}"
-            for path in sorted(self.settings.vault_dir.glob("*"))
+            for path in sorted(self.settings.vault_dir.glob("[!.]*"))  # without the lock, which is no data
         ]
         return "\n".join([*rows, *files])
 
