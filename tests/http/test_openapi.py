@@ -117,11 +117,16 @@ def analyst(fuzzed: Service) -> httpx.Client:
     return fuzzed.principal("analyst")
 
 
-def existing(service: Service, client: httpx.Client, label: str) -> dict[str, str]:
+def existing(service: Service, client: httpx.Client, label: str) -> dict[str, Any]:
     """Path parameters of things that exist, made for this operation: it may destroy them."""
-    found = {}
+    found: dict[str, Any] = {}
     if "/sessions/{id}" in label:
         found["id"] = open_session(client, people(service))["id"]
+    if "{sequence}" in label:
+        asked = {"type": "predicate", "where": {"sex": "male"}}
+        keyed = {"Idempotency-Key": "k"}
+        reply = client.post(f"/v1/sessions/{found['id']}/queries", json=asked, headers=keyed)
+        found["sequence"] = reply.json()["sequence"]
     if "/releases/{id}" in label:
         found["id"] = released(client, people(service), done=not label.startswith("DELETE"))
     if "/audits/{id}" in label:
