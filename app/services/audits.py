@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,10 +24,11 @@ from app.services.pages import Page
 from app.services.ports import Clock
 from app.services.principals import Principal
 from app.services.sessions import SESSION_ID, Sessions
-from curator_client.proofs.notes import MOST_BYTES, Checkpoint, NoteRefused, NoteUnsigned, Verifier
 
 #: How long an audit that has ended is kept.
 KEPT = timedelta(days=1)
+#: So many are read at a time, without their results, where the last one is looked for.
+_A_PAGE = 1000
 #: What is said of one that has not begun.
 _BEGINNING: dict[str, Any] = {
     "stage": "copying",
@@ -81,7 +83,7 @@ class Audits:
             if known.body_hash != key.body_hash:
                 raise IdempotencyConflict("this Idempotency-Key was used with another body: use a new key")
             return _begun(known)
-        earlier = None if checkpoint is None else self._earlier(checkpoint.encode(errors="replace"))
+        earlier = None if checkpoint is None else self._log.own_checkpoint(checkpoint)
         if session is not None:
             row = self._sessions.row(actor, session)
             if row.dataset.startswith(DUMMY):
@@ -114,27 +116,6 @@ class Audits:
             raise Conflict(told, audit=going.id)
         return view(made)
 
-    def _earlier(self, note: bytes) -> Checkpoint:
-        """The checkpoint in a note that this log has signed, now or with an earlier key.
-
-        Raises:
-            InvalidRequest: when it is none.
-        """
-        try:
-            if len(note) > MOST_BYTES:
-                raise NoteRefused(f"it has more than {MOST_BYTES:,} bytes")
-            keys = [Verifier.parse(key.key) for key in self._log.keys.all()]
-            for verifier in reversed(keys[1:]):
-                try:
-                    return verifier.checkpoint(note)
-                except NoteUnsigned:
-                    continue
-            return keys[0].checkpoint(note)
-        except NoteRefused as error:
-            raise InvalidRequest(
-                f"checkpoint: the text of one that this log signed, to its last line: {error}"
-            ) from None
-
     def standing(self, actor: Principal, id: str) -> AuditRow:
         """An audit, whoever asked for it.
 
@@ -151,6 +132,24 @@ class Audits:
         """The row of an audit, for whoever may see it and wants to know whether anything has changed."""
         row = self._store.audit(id) if SESSION_ID.fullmatch(id) else None
         return None if row is None or self._gone(row) else row
+
+    def current(self, actor: Principal) -> AuditRow | None:
+        """The audit that is under way, whatever it is of, or else the last one of everything; None where none is kept."""
+        actor.require("auditor", "admin")
+        return self._store.under_way() or self._last(lambda row: row.session is None)
+
+    def last_done(self, actor: Principal) -> AuditRow | None:
+        """The actor's own last audit that came to a verdict; None where none is kept."""
+        actor.require("auditor", "admin")
+        return self._last(lambda row: row.owner == actor.name and row.status == "done")
+
+    def _last(self, wanted: Callable[[AuditRow], bool]) -> AuditRow | None:
+        last, found, others = None, None, True
+        while others:
+            rows, others = self._store.page(last, before(self._clock), _A_PAGE)
+            last = rows[-1] if rows else None
+            found = next(filter(wanted, reversed(rows)), found)
+        return None if found is None else self.row(found.id)
 
     def list(self, actor: Principal, after: str, most: int) -> Page:
         """Audits in the order they were asked for, without their results, beyond the one of that id.

@@ -7,6 +7,8 @@ proof: whoever relies on a witness knows its public key from elsewhere.
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Any
 
 from app.declarations.errors import InvalidRequest
 from app.services.errors import Conflict, NotFound
@@ -18,6 +20,8 @@ from curator_client.proofs.notes import Checkpoint, NoteRefused, WitnessVerifier
 
 #: Checkpoints kept of each principal, those of the largest sizes; lines of a note, which must be read by others.
 KEPT, MOST_LINES = 32, 100
+#: The last time that has a date: a witness may say any below 2^63.
+_FARTHEST = 253402300799
 
 
 class Cosignatures:
@@ -86,3 +90,18 @@ class Cosignatures:
     def lines(self, size: int, keys: Collection[str] = ()) -> bytes:
         """The lines of the cosignatures of a size."""
         return b"".join(self._store.lines(size, keys, MOST_LINES))
+
+    def witnesses(self) -> list[dict[str, Any]]:
+        """The witnesses by the names of their principals: the key of each, the largest size that it has cosigned, and
+        when. What the service says of them proves nothing.
+        """
+        return [
+            {
+                "witness": row.key.partition("+")[0],
+                "key": row.key,
+                "principal": row.principal,
+                "size": row.size,
+                "cosigned_at": datetime.fromtimestamp(min(row.time, _FARTHEST), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            }
+            for row in self._store.last_of_each(MOST_LINES)
+        ]

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection
+import hashlib
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +15,13 @@ from app.services.cosignatures import Cosignatures
 from app.services.log_keys import LogKeys
 from app.services.log_ports import LogStore
 from curator_client.proofs import merkle
-from curator_client.proofs.notes import Signer
+from curator_client.proofs.notes import MOST_BYTES as MOST_NOTE_BYTES
+from curator_client.proofs.notes import Checkpoint, NoteRefused, NoteUnsigned, Signer, Verifier
 
 #: Lines of a page, and bytes of theirs, at most, or one line.
 MOST_LINES, MOST_BYTES = 1000, 1 << 20
+#: So many of the newest lines are looked at for a hash.
+MOST_SEARCHED = 100_000
 
 
 class Log:
@@ -108,6 +112,58 @@ class Log:
         if first > second:
             raise InvalidRequest("first: not beyond second")
         return _shown(merkle.consistency_proof(first, second, self._store.hashes))
+
+    def own_checkpoint(self, note: str) -> Checkpoint:
+        """The checkpoint in a note that this log has signed, now or with an earlier key.
+
+        Raises:
+            InvalidRequest: when it is none.
+        """
+        data = note.encode(errors="replace")
+        try:
+            if len(data) > MOST_NOTE_BYTES:
+                raise NoteRefused(f"it has more than {MOST_NOTE_BYTES:,} bytes")
+            keys = [Verifier.parse(key.key) for key in self.keys.all()]
+            for verifier in reversed(keys[1:]):
+                try:
+                    return verifier.checkpoint(data)
+                except NoteUnsigned:
+                    continue
+            return keys[0].checkpoint(data)
+        except NoteRefused as error:
+            raise InvalidRequest(
+                f"checkpoint: the text of one that this log signed, to its last line: {error}"
+            ) from None
+
+    def contradiction(self, earlier: Checkpoint) -> str | None:
+        """Why the log does not begin with what an earlier checkpoint of it was of; None where it does."""
+        there = self._store.state().size
+        if earlier.size > there:
+            return f"the log has {there:,} entries and had {earlier.size:,}"
+        if merkle.root(earlier.size, self._store.hashes) != earlier.root:
+            return f"its first {earlier.size:,} entries are not those that were signed then"
+        return None
+
+    def find(self, hash: str, check: Callable[[], None]) -> int | None:
+        """The number of the entry with a hash, in hexadecimal, among the newest :data:`MOST_SEARCHED`: that by
+        which the entries of a session follow on one another, that of the whole line, as measurements are named, or that
+        of its leaf in the tree. None where there is none.
+
+        Args:
+            hash: 64 digits.
+            check: is called between pages, and raises when nobody waits any more.
+        """
+        own = f'"entry_hash":"{hash}"'.encode()
+        size = self._store.state().size
+        start = max(0, size - MOST_SEARCHED)
+        while start < size:
+            check()
+            lines = self.entries(start, size - 1).split(b"\n")[:-1]
+            for number, line in enumerate(lines, start):
+                if own in line or hash in (hashlib.sha256(line).hexdigest(), merkle.leaf_hash(line).hex()):
+                    return number
+            start += len(lines)
+        return None
 
     def _check_size(self, name: str, size: int) -> None:
         there = self._store.state().size

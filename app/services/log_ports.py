@@ -153,5 +153,8 @@ class CosignatureStore(Protocol):
     def lines(self, size: int, keys: Collection[str], most: int) -> list[bytes]:
         """The lines of a size, of these keys or of any, so many at most."""
 
+    def last_of_each(self, most: int) -> list[CosignatureRow]:
+        """Of each principal's witness the cosignature of the largest size, by their names, so many at most."""
+
     def forget(self, principal: str) -> bool:
         """Forget a principal's key and all that it has cosigned; whether there was any."""

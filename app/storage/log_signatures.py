@@ -93,6 +93,16 @@ class SqlCosignatures:
         with self._store.read() as tx:
             return list(tx.connection.execute(found.where(c.key.in_(keys)) if keys else found).scalars())
 
+    def last_of_each(self, most: int) -> list[CosignatureRow]:
+        """Of each principal's witness the cosignature of the largest size, by their names, so many at most."""
+        c = t.log_cosignatures.c
+        largest = select(c.principal, func.max(c.size).label("size")).group_by(c.principal).subquery()
+        same = (c.principal == largest.c.principal) & (c.size == largest.c.size)
+        columns = [c[name] for name in CosignatureRow.__slots__]
+        found = select(*columns).join(largest, same).order_by(c.principal).limit(most)
+        with self._store.read() as tx:
+            return [CosignatureRow(*row) for row in tx.connection.execute(found)]
+
     def forget(self, principal: str) -> bool:
         """Forget a principal's key and all that it has cosigned; whether there was any."""
         with self._store.write() as tx:

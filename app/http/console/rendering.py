@@ -48,7 +48,7 @@ NAVIGATION: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("/console/operation", "Operation"),
     ),
     "auditor": (
-        ("/console", "Verdict"),
+        ("/console/verdict", "Verdict"),
         ("/console/datasets", "Data sets"),
         ("/console/sessions", "Sessions"),
         ("/console/log", "Log"),

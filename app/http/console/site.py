@@ -14,12 +14,14 @@ from app.http.console.pages import (
     datasets,
     evidence,
     home,
+    log,
     operation,
     people,
     registering,
     releases,
     sessions,
     sql,
+    verdict,
     what_if,
 )
 from app.services.errors import NotFound
@@ -49,5 +51,7 @@ ROUTERS = (
     dataset.router,
     people.router,
     operation.router,
+    verdict.router,
+    log.router,
     router,
 )

@@ -37,7 +37,7 @@ _KEY, _TIME, _WHOLE = 4, 8, 76
 def home(request: Request, context: AppContext, login: LoggedIn) -> Response:
     """Where whoever looks begins."""
     if login.principal.role != "admin":
-        return RedirectResponse("/console/datasets", 303)
+        return RedirectResponse("/console/verdict" if login.principal.role == "auditor" else "/console/datasets", 303)
     actor, services = login.principal, context.services
     datasets = every(lambda after, most: services.datasets.list(after, most, actor))
     registered = [each for each in datasets if each["status"] == "registered"]

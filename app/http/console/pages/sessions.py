@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import orjson
 import pyarrow as pa
 from fastapi import APIRouter
@@ -47,7 +49,16 @@ def one(request: Request, services: UseCases, login: LoggedIn, id: str, asked: B
     """A session, and what was asked in it."""
     session = services.sessions.get(login.principal, id)
     found = services.transcripts.entries(login.principal, id, asked.after, _ENTRIES)
-    return page(request, "session.html.jinja", login, session=session, entries=found.items, after=found.after)
+    return page(
+        request,
+        "session.html.jinja",
+        login,
+        session=session,
+        entries=found.items,
+        after=found.after,
+        records=login.principal.role in ("auditor", "admin"),
+        nonce=secrets.token_urlsafe(16),
+    )
 
 
 @router.get("/{id}/transcript")
