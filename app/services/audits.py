@@ -134,7 +134,7 @@ class Audits:
         return None if row is None or self._gone(row) else row
 
     def current(self, actor: Principal) -> AuditRow | None:
-        """The audit that is under way, whatever it is of, or else the last one of everything; None where none is kept."""
+        """The audit that is under way, whatever it is of, or the last one of everything; None where none is kept."""
         actor.require("auditor", "admin")
         return self._store.under_way() or self._last(lambda row: row.session is None)
 

@@ -139,9 +139,9 @@ class Log:
         """Why the log does not begin with what an earlier checkpoint of it was of; None where it does."""
         there = self._store.state().size
         if earlier.size > there:
-            return f"the log has {there:,} entries and had {earlier.size:,}"
+            return f"the log has {there:,} entries, and had {earlier.size:,}"
         if merkle.root(earlier.size, self._store.hashes) != earlier.root:
-            return f"its first {earlier.size:,} entries are not those that were signed then"
+            return f"the first {earlier.size:,} entries of the log are not those that were signed then"
         return None
 
     def find(self, hash: str, check: Callable[[], None]) -> int | None:

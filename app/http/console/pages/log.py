@@ -1,4 +1,4 @@
-"""The log: what is signed of it and by whom, each entry with its proof, and whether it began with what somebody kept."""
+"""The log: what is signed of it and by whom, each entry with its proof, and whether it grew from what was kept."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from app.services.errors import Conflict, NotFound
 from app.services.log import MOST_SEARCHED, Log
 from app.services.logins import Login
 from app.services.services import Services
+from app.services.sessions import SESSION_ID
 from curator_client.proofs.merkle import leaf_hash
 
 router = APIRouter(prefix="/console", include_in_schema=False, route_class=ConsoleRoute)
@@ -74,8 +75,8 @@ async def _number(request: Request, context: Context, login: Login, typed: str) 
 
 
 @router.get("/log/entries/{number}", dependencies=[HEAVY])
-def entry(request: Request, services: UseCases, login: Overseer, number: str) -> Response:
-    """An entry as it was signed, and the proof that it is in the log."""
+def entry(request: Request, services: UseCases, login: Overseer, number: str, session: str = "") -> Response:
+    """An entry as it was signed, and the proof that it is in the log; entries of a session do not name it."""
     told = _proof(services.log, number)
     record = orjson.loads(told["line"])
     fields = {
@@ -91,7 +92,7 @@ def entry(request: Request, services: UseCases, login: Overseer, number: str) ->
         login,
         number=told["index"],
         fields=fields,
-        session=record.get("session") if isinstance(record.get("session"), str) else None,
+        session=next(filter(SESSION_ID.fullmatch, (str(record.get("session")), session)), None),
         line=line if len(line) <= _LINE else f"{line[:_LINE]}…",
         cut=len(line) > _LINE,
         proof=told,
@@ -115,7 +116,7 @@ def proof(services: UseCases, login: Overseer, number: str) -> Response:
 @router.get("/sessions/{id}/records/{sequence}")
 def record(services: UseCases, login: Overseer, id: str, sequence: str) -> Response:
     """Where an entry of a session stands in the log."""
-    return RedirectResponse(f"/console/log/entries/{_place(services, login, id, sequence)}", 303)
+    return RedirectResponse(f"/console/log/entries/{_place(services, login, id, sequence)}?session={id}", 303)
 
 
 @router.get("/sessions/{id}/records/{sequence}/proof")

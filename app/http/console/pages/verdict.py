@@ -60,11 +60,11 @@ def verdict(request: Request, context: AppContext, login: Auditor) -> Response:
     return _shown(request, context, login, context.services.audits.current(login.principal))
 
 
-@router.post("/audits", dependencies=[HEAVY])
+@router.post("/verdict", dependencies=[HEAVY])
 def check(request: Request, context: AppContext, login: Overseer, form: OwnForm) -> Response:
     """Begin a check of everything, or of one session. Who comes second is led to the first one's."""
     session, checkpoint = form.get("session") or None, form.raw("checkpoint").lstrip()
-    asked = {"session": session} if session else {"all": True}
+    asked: dict[str, Any] = {"session": session} if session else {"all": True}
     if checkpoint:
         # The last line of a note has an end, which is easily lost in a paste.
         checkpoint = checkpoint.rstrip() + "\n"
@@ -77,16 +77,16 @@ def check(request: Request, context: AppContext, login: Overseer, form: OwnForm)
     except Conflict as error:
         if "audit" not in error.extra:
             raise
-        return RedirectResponse(f"/console/audits/{error.extra['audit']}?second=1", 303)
+        return RedirectResponse(f"/console/verdict/{error.extra['audit']}?second=1", 303)
     except InvalidRequest as error:
         if session or actor.role != "auditor":
             raise
         return _shown(request, context, login, audits.current(actor), wrong=error, typed=checkpoint)
     context.services.audit_jobs.wake()
-    return RedirectResponse(f"/console/audits/{made['id']}", 303)
+    return RedirectResponse(f"/console/verdict/{made['id']}", 303)
 
 
-@router.get("/audits/{id}")
+@router.get("/verdict/{id}")
 def one(request: Request, context: AppContext, login: Overseer, id: str) -> Response:
     """Where a check stands, or what it found; a part of the page alone, where a script looks again."""
     row = context.services.audits.standing(login.principal, id)
@@ -97,31 +97,31 @@ def one(request: Request, context: AppContext, login: Overseer, id: str) -> Resp
     return _shown(request, context, login, row)
 
 
-@router.post("/audits/{id}/stop")
+@router.post("/verdict/{id}/stop")
 def stop(context: AppContext, login: Overseer, form: OwnForm, id: str) -> Response:
     """Stop a check. One that has ended meanwhile is kept."""
     audits = context.services.audits
     if audits.standing(login.principal, id).status in UNDER_WAY:
         audits.end(login.principal, id)
         context.services.audit_jobs.wake()
-    return RedirectResponse(f"/console/audits/{id}", 303)
+    return RedirectResponse(f"/console/verdict/{id}", 303)
 
 
-@router.get("/audits/{id}/report", dependencies=[HEAVY])
+@router.get("/verdict/{id}/report", dependencies=[HEAVY])
 def report(context: AppContext, login: Overseer, id: str) -> Response:
     """The report of a check, for print."""
     content = context.services.audits.report(login.principal, id, "text/html")
     return Response(content, media_type="text/html", headers={"Content-Security-Policy": _REPORT_POLICY})
 
 
-@router.get("/audits/{id}/report.json", dependencies=[HEAVY])
+@router.get("/verdict/{id}/report.json", dependencies=[HEAVY])
 def report_as_json(context: AppContext, login: Overseer, id: str) -> Response:
     """The same as a file for programs."""
     content = context.services.audits.report(login.principal, id, "application/json")
     return as_file(Response(content, media_type="application/json"), f"report-{id[:8]}.json")
 
 
-@router.get("/audits/{id}/checkpoint")
+@router.get("/verdict/{id}/checkpoint")
 def checkpoint(context: AppContext, login: Overseer, id: str) -> Response:
     """The signed checkpoint that a check was of, to be kept elsewhere."""
     result = view(context.services.audits.standing(login.principal, id))["result"]
@@ -210,13 +210,16 @@ def _took(audit: Mapping[str, Any] | None) -> str:
         return ""
     begun, ended = (datetime.fromisoformat(audit[name]) for name in ("created_at", "finished_at"))
     seconds = round((ended - begun).total_seconds())
+    if not seconds:
+        return "less than a second"
     return words(seconds, "second") if seconds < 120 else words(seconds // 60, "minute")
 
 
 def _summary(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What was looked at, in numbers; no numbers of sessions where one alone was."""
+    """What was looked at, in numbers; none of sessions where not all of them replay, or one alone was looked at."""
     datasets = result["datasets"]
-    whole = all("answers" in each for each in datasets)
+    # Sessions are counted as they replay.
+    whole = result["verdict"] == "holds" and all("answers" in each for each in datasets)
     names = ("sessions", "releases", "answers") if whole else ()
     return {"datasets": len(datasets), **{name: sum(each[name] for each in datasets) for name in names}}
 
