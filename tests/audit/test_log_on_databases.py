@@ -279,6 +279,20 @@ def test_a_checkpoint_is_signed_once_a_size(stores: Callable[[], SqlStore]) -> N
     assert signed == [0, 1, 2]
 
 
+def test_the_last_that_each_witness_saw(worlds: Callable[..., World], database: str | None) -> None:
+    """Catches an older cosignature, a witness who is told of twice or not at all, and more than were asked for."""
+    world = worlds(database)
+    names = [f"witness-{number}" for number in range(3)]
+    for name in names:
+        world.services.principals.create(world.admin, name, "auditor")
+    kept = SqlCosignatures(world.store)
+    rows = [CosignatureRow(name, size, f"key of {name}", size, b"line") for name in names for size in (7, 30, 8)]
+    for row in rows:
+        assert kept.add(row, 32)
+    assert kept.last_of_each(100) == [row for row in rows if row.size == 30]
+    assert kept.last_of_each(2) == [row for row in rows if row.size == 30][:2]
+
+
 def test_numbers_with_gaps_and_few_at_a_time(stores: Callable[[], SqlStore], monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a run that names lines which are not there, a bound on a step that loses what is beyond it, and pages
     that begin or end within a run.
