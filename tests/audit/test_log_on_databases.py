@@ -21,7 +21,7 @@ from app.http import problems
 from app.services.cosignatures import Cosignatures
 from app.services.log import Log
 from app.services.log_keys import LogKeys
-from app.services.log_ports import LogState, LogStore
+from app.services.log_ports import CosignatureRow, LogState, LogStore
 from app.services.sequencer import Sequencer
 from app.services.upkeep import forfeit
 from app.storage import log_statements, log_store
@@ -40,7 +40,7 @@ from tests.kit.databases import place_migrated
 from tests.kit.fetched import fetch
 from tests.kit.patience import patience
 from tests.kit.servers import Caller, launching
-from tests.kit.world import AUDITOR, EACH, HIT, SHAPE, World, query
+from tests.kit.world import ADMIN, AUDITOR, EACH, HIT, SHAPE, World, query
 
 pytestmark = pytest.mark.integration
 
@@ -284,7 +284,7 @@ def test_the_last_that_each_witness_saw(worlds: Callable[..., World], database: 
     world = worlds(database)
     names = [f"witness-{number}" for number in range(3)]
     for name in names:
-        world.services.principals.create(world.admin, name, "auditor")
+        world.services.principals.add(ADMIN, name, "auditor")
     kept = SqlCosignatures(world.store)
     rows = [CosignatureRow(name, size, f"key of {name}", size, b"line") for name in names for size in (7, 30, 8)]
     for row in rows:
