@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from app.http.console.budgets import Course
 from app.http.console.drafting import DraftForm, amber, fits, guesses_of, number, written
 from app.http.console.gate import Form
-from app.http.console.pages.home import _idle, cosigned_at
+from app.http.console.pages.home import _idle
 from app.http.console.pages.operation import CHARTS, _drawn
 from app.http.metrics import Levels, Metrics
 from app.settings import Settings
-from curator_client.proofs.notes import Signer, Witness
 
 pytestmark = pytest.mark.unit
 
@@ -167,17 +166,6 @@ def test_a_pace_needs_movements() -> None:
     # They are of March: nothing was spent in the last thirty days.
     assert course.pace() == 0
     assert course.lasts_until() is None
-
-
-def test_a_note_tells_when_it_was_cosigned() -> None:
-    """A witness' own signature. Catches bytes of another signature that are read as a time."""
-    note = Signer(bytes(32), "log.example/a").note(3, bytes(32))
-    assert cosigned_at(note) is None
-    assert cosigned_at(b"") is None
-    cosigned = note
-    for seed, at in enumerate((1_700_000_000, 1_800_000_000, 1_750_000_000)):
-        cosigned = Witness(bytes([seed + 1]) * 32, f"w{seed}.example/1").cosign(cosigned, at)
-    assert cosigned_at(cosigned) == datetime.fromtimestamp(1_800_000_000, UTC)
 
 
 def test_forgotten_sessions_are_told() -> None:

@@ -369,23 +369,26 @@ def test_witnesses(noisy: Service, olga: Auditor) -> None:
 def test_the_books(noisy: Service, olga: Auditor, story: tuple[str, str]) -> None:
     """Catches a movement that no page has, one without its session and entry, and names that are read as markup."""
     name, id = story
-    assert olga.get(f"/console/datasets/{name}").headers["location"] == f"/console/datasets/{name}/books"
+    base = f"/console/datasets/{name}"
     ledger = api(noisy, olga).get(f"/v1/datasets/{name}/ledger").json()["entries"]
-    page, seen = olga.get(f"/console/datasets/{name}/books?limit=1"), []
+    page, seen = olga.get(f"{base}/ledger?limit=1"), []
     while True:
-        seen += re.findall(r'title="exactly ([\d.]+) at', page.text)
-        following = re.search(r'href="(\?limit=1&amp;after=\d+)"', page.text)
+        seen += re.findall(rf'href="/console/sessions/{id}">', page.text)
+        following = re.search(rf'href="({base}/ledger\?limit=1&amp;after=\d+)"', page.text)
         if following is None:
             break
-        page = olga.get(f"/console/datasets/{name}/books{unescape(following[1])}")
-    assert seen == [each["amount"] for each in ledger]
-    whole = olga.get(f"/console/datasets/{name}/books")
-    assert MARKUP not in whole.text
-    assert str(escape(MARKUP)) in whole.text
-    assert whole.text.count(f'href="/console/sessions/{id}"') == len(ledger)
-    assert api(noisy, olga).get(f"/v1/datasets/{name}").json()["commitment"] in whole.text
-    for path in ("/console/sessions", f"/console/sessions/{id}", f"/console/sessions/{id}/answers/1", "/console/datasets"):
-        assert MARKUP not in olga.get(path).text
+        page = olga.get(unescape(following[1]))
+    assert len(seen) == len(ledger)
+    entries = [f'/{id}/records/{each["sequence"]}"' for each in ledger if each["sequence"]]
+    whole = olga.get(f"{base}/ledger").text
+    assert all(each in whole for each in entries)
+    assert "Budget over time" in (overview := olga.get(base)).text
+    assert api(noisy, olga).get(f"/v1/datasets/{name}").json()["commitment"] in overview.text
+    assert str(escape(MARKUP)) in overview.text
+    for path in (base, f"{base}/declaration", "/console/sessions", f"/console/sessions/{id}", "/console/datasets"):
+        page = olga.get(path)
+        assert page.status_code == 200
+        assert MARKUP not in page.text
 
 
 # ---------------------------------------------------------------------- who sees what
@@ -396,7 +399,7 @@ def test_who_sees_what(noisy: Service, olga: Auditor, story: tuple[str, str]) ->
     name, id = story
     place = ended(olga, begun(olga)).url.path
     shared = ["/console/log", "/console/log/checkpoint", "/console/log/entries/0", "/console/log/entries/0/proof"]
-    shared += [f"/console/datasets/{name}/books", place, f"{place}/report", f"{place}/checkpoint"]
+    shared += [f"/console/datasets/{name}/ledger", place, f"{place}/report", f"{place}/checkpoint"]
     key = noisy.admin.post("/v1/principals", json={"name": unique("ann"), "role": "analyst"}).json()["api_key"]
     with Visitor(noisy.url) as ann, Visitor(noisy.url) as admin, Visitor(noisy.url) as nobody:
         ann.log_in(key)
@@ -427,7 +430,7 @@ def test_work_is_counted(noisy: Service, olga: Auditor, monkeypatch: pytest.Monk
     monkeypatch.setattr(
         noisy.built.app.state.context.authenticator, "count_heavy", lambda actor: counted.append(actor.name)
     )
-    for path in ("log/entries/0", "log/entries/0/line", "log/find?entry=0", f"datasets/{name}/books"):
+    for path in ("log/entries/0", "log/entries/0/line", "log/find?entry=0", f"datasets/{name}/ledger"):
         before = len(counted)
         olga.get(f"/console/{path}")
         assert len(counted) == before + 1, path

@@ -47,7 +47,8 @@ def paths(noisy: Service, key: str, session: JSON) -> Iterator[dict[str, str]]:
     yield {
         "fails": f"/console/verdict/{fails['id']}",
         "holds": f"/console/verdict/{holds['id']}",
-        "books": f"/console/datasets/{session['dataset']}",
+        "budget": f"/console/datasets/{session['dataset']}",
+        "ledger": f"/console/datasets/{session['dataset']}/ledger",
         "a session": f"/console/sessions/{session['id']}",
         "sessions": "/console/sessions",
         "data sets": "/console/datasets",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,7 +16,6 @@ from app.http.console.gate import ConsoleRoute, LoggedIn
 from app.http.console.rendering import page
 from app.http.context import Context
 from app.http.dependencies import AppContext
-from app.services.errors import NotFound
 from app.services.principals import Principal
 
 router = APIRouter(include_in_schema=False, route_class=ConsoleRoute)
@@ -29,8 +26,6 @@ IDLE_DAYS = 7
 WITNESS_DAYS = 2
 #: What is left of a budget, as a part of it, when that is told.
 LITTLE = 0.1
-#: The bytes of a witness' signature behind its line's name: key, time, signature.
-_KEY, _TIME, _WHOLE = 4, 8, 76
 
 
 @router.get("/console")
@@ -86,34 +81,17 @@ def _idle(sessions: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def _witnesses(context: Context) -> list[dict[str, str]]:
-    try:
-        at = cosigned_at(context.services.log.cosigned_checkpoint(1, ()))
-    except NotFound:
-        at = None
-    if at is None:
+    times = [datetime.fromisoformat(each["cosigned_at"]) for each in context.services.log.cosignatures.witnesses()]
+    place = "/console/log#witnesses"
+    if not times:
         words = "No witness has cosigned the log: an auditor elsewhere can, and then nobody could rewrite it unseen"
-        return [_told("plain", "log", words, "")]
+        return [_told("plain", "log", words, place)]
+    at = max(times)
     days = (datetime.now(UTC) - at) // timedelta(days=1)
     words = f"A witness cosigned the log last on {at.day} {at:%B %Y}, {at:%H:%M} UTC"
     if days >= WITNESS_DAYS:
-        return [_told("amber", "log", f"{words}, {days} days ago", "")]
-    return [_told("green", "good", words, "")]
-
-
-def cosigned_at(note: bytes) -> datetime | None:
-    """The latest time in the cosignatures of a note; None where there is none that can be read."""
-    times = []
-    for line in note.rpartition(b"\n\n")[2].splitlines():
-        try:
-            signed = base64.b64decode(line.rpartition(b" ")[2], validate=True)
-        except binascii.Error:
-            continue
-        if len(signed) == _WHOLE:
-            times.append(int.from_bytes(signed[_KEY : _KEY + _TIME], "big"))
-    try:
-        return datetime.fromtimestamp(max(times), UTC) if times else None
-    except (OverflowError, ValueError, OSError):  # no date of ours
-        return None
+        return [_told("amber", "log", f"{words}, {days} days ago", place)]
+    return [_told("green", "good", words, place)]
 
 
 def _others(context: Context, actor: Principal) -> int:
