@@ -284,7 +284,7 @@ def test_the_last_that_each_witness_saw(worlds: Callable[..., World], database: 
     world = worlds(database)
     names = [f"witness-{number}" for number in range(3)]
     for name in names:
-        world.services.principals.add(ADMIN, name, "auditor")
+        world.built.services.principals.add(ADMIN, name, "auditor")
     kept = SqlCosignatures(world.store)
     rows = [CosignatureRow(name, size, f"key of {name}", size, b"line") for name in names for size in (7, 30, 8)]
     for row in rows:
