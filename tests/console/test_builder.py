@@ -95,6 +95,17 @@ def test_a_question_is_the_form_that_said_it(builder: Builder) -> None:
     assert said(again) == asked
 
 
+def test_conditions_have_more_than_one_form() -> None:
+    """Those that say the same are the same form. Catches a question of the client that comes back as none."""
+    for where in ({"code": 1}, {"code": {"equals": 1}}):
+        again = Builder.of_question({"type": "predicate", "where": where}, CHOICES)
+        assert again is not None
+        assert again.conditions == (Where("code", "is", "1"),)
+    several = Builder.of_question({"type": "predicate", "where": {"sex": ["female", "male"]}}, CHOICES)
+    assert several is not None
+    assert several.conditions == (Where("sex", "in", "female, male"),)
+
+
 def test_what_forms_cannot_say_stays_no_form() -> None:
     """Catches a question that comes back without a part of it."""
     for question in (

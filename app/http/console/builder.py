@@ -282,9 +282,26 @@ class Builder:
 
 
 def _plain(question: Mapping[str, Any]) -> dict[str, Any]:
-    """A question without what it says by saying nothing."""
+    """A question without what it says by saying nothing, and with conditions in one form of those that say the same."""
     told = {key: value for key, value in question.items() if value not in (None, [], {}, False)}
-    return {**told, "type": question.get("type"), "where": question.get("where") or {}}
+    return {**told, "type": question.get("type"), "where": _one_form(question.get("where") or {})}
+
+
+def _one_form(where: Any) -> Any:
+    """Conditions, each in the form that says it whole."""
+    if not isinstance(where, Mapping):
+        return where
+    made: dict[str, Any] = {}
+    for name, said in where.items():
+        if name in ("all", "any") and isinstance(said, list):
+            made[name] = [_one_form(each) for each in said]
+        elif name == "not":
+            made[name] = _one_form(said)
+        elif isinstance(said, Mapping):
+            made[name] = dict(said)
+        else:
+            made[name] = {"in": said} if isinstance(said, list) else {"equals": said}
+    return made
 
 
 # ---------------------------------------------------------------------- fields
@@ -418,17 +435,10 @@ def _conditions(where: Mapping[str, Any]) -> tuple[Where, ...] | None:
 
 
 def _row(name: str, said: Any) -> Where | None:
-    if not isinstance(said, Mapping):
-        return (
-            Where(name, "missing")
-            if said is None
-            else None
-            if isinstance(said, list)
-            else Where(name, "is", _typed(said))
-        )
-    if len(said) != 1:
+    found = _one_form({name: said})[name]
+    if len(found) != 1:
         return None
-    ((word, value),) = said.items()
+    ((word, value),) = found.items()
     if word == "equals":
         return Where(name, "missing") if value is None else Where(name, "is", _typed(value))
     if word == "in" and isinstance(value, list):
