@@ -19,7 +19,7 @@ import structlog
 from fastapi import Depends
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from app.declarations.errors import CuratorError, InvalidRequest
@@ -290,6 +290,8 @@ class ConsoleRoute(Route):
                 reply = refused(request, refusal(self, error))
             except CuratorError as error:
                 reply = refused(request, error)
+            except ClientDisconnect:  # nobody waits for a page
+                raise
             except Exception as error:  # noqa: BLE001 - a browser is shown a page, whatever happens
                 mark = secrets.token_hex(4)
                 logger.error("unforeseen error", error=type(error).__name__, place=location(error), mark=mark)

@@ -45,6 +45,7 @@ NAVIGATION: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("/console/people", "People and keys"),
         ("/console/sessions", "Sessions"),
         ("/console/releases", "Releases"),
+        ("/console/log", "Log"),
         ("/console/operation", "Operation"),
     ),
     "auditor": (
