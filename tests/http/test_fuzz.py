@@ -87,9 +87,13 @@ class World:
         return int(self.database.execute("PRAGMA data_version").fetchone()[0])
 
     def _settle(self) -> None:
-        """Until all that was committed is in the log, which is a commit, too."""
+        """Until no release is worked on, and all that was committed is in the log: these are commits, too."""
         log = SqlLog(self.service.built.store)
         deadline = time.monotonic() + patience(60)
+        worked = "SELECT count(*) FROM releases WHERE status IN ('queued', 'running')"
+        while self.database.execute(worked).fetchone()[0]:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
         while log.news(log.state(), log.settled(), 1)[0]:
             assert time.monotonic() < deadline
             self.service.built.services.sequencer.hurry()
