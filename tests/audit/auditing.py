@@ -48,7 +48,8 @@ def caught_up(service: Service, ids: list[str]) -> None:
 
     def behind() -> bool:
         """Whether something has happened, to principals, data sets or budgets, that the log does not tell yet."""
-        ((_, _, event, movement),) = service.rows("log_state")
+        # There is no row before the log has its first line.
+        _, _, event, movement = next(iter(service.rows("log_state")), (0, 0, 0, 0))
         happened = [max((row[0] for row in service.rows(table)), default=0) for table in ("events", "ledger")]
         return bool(event < happened[0] or movement < happened[1])
 
