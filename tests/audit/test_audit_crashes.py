@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
+from app.bootstrap.nursery import NICENESS
 from tests.audit.auditing import until, workers
 from tests.kit.servers import Caller, Launcher, Server, launching
 from tests.kit.world import SHAPE
@@ -47,6 +48,9 @@ def caught(*servers: Server) -> tuple[int, str, psutil.Process]:
             for number, server in enumerate(servers):
                 for worker in workers(server.pid):
                     with suppress(psutil.NoSuchProcess):
+                        # Before it stands back, its server waits for it to begin, and it does not end with that yet.
+                        if worker.nice() < NICENESS:
+                            continue
                         worker.suspend()
                         if state(caller, id)["status"] == "running":
                             return number, id, worker
