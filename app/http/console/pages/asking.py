@@ -105,7 +105,7 @@ async def ask(request: Request, context: AppContext, login: Analyst, form: OwnFo
 @router.post("/price")
 async def price(request: Request, context: AppContext, login: Analyst, form: OwnForm, name: str) -> Response:
     """What the question of a form would cost, as a part of the page, while somebody types."""
-    desk = await run_in_threadpool(_desk, context, login.principal, name, form.get("session"))
+    desk = await run_in_threadpool(_desk, context, login.principal, name, form.get("session"), around=False)
     builder = desk.read(form)
     # What other widths cost is looked up where somebody asks for it: each price takes as long as this one.
     part = await _priced(request, context, login.principal, desk, builder, widths=False)
@@ -195,15 +195,16 @@ class Desk:
         return GraphBuilder.of_question(question)
 
 
-def _desk(context: Context, actor: Principal, name: str, session: str) -> Desk:
+def _desk(context: Context, actor: Principal, name: str, session: str, *, around: bool = True) -> Desk:
     """What there is to ask of: the data set, and a session of the actor's: the newest open one where none is named.
+    With ``around`` what else the page shows: other sessions, what was asked, and how much was measured.
 
     Raises:
         NotFound: when there is no such data set, or no such session of his on it.
     """
     services = context.services
     dataset = services.datasets.describe(name, actor)
-    mine = services.sessions.newest(actor, most=20, dataset=name, open=True)
+    mine = services.sessions.newest(actor, most=20, dataset=name, open=True) if around or not session else []
     view: dict[str, Any] | None = None
     if session:
         view = services.sessions.get(actor, session)
@@ -212,14 +213,14 @@ def _desk(context: Context, actor: Principal, name: str, session: str) -> Desk:
     elif mine:
         view = mine[0]
     entries: list[dict[str, Any]] = []
-    if view is not None:
+    if view is not None and around:
         entries = services.transcripts.entries(actor, view["id"], max(0, view["sequence"] - _LATEST), _LATEST).items
     return Desk(
         dataset,
         view,
         [each for each in mine if view is None or each["id"] != view["id"]],
         list(reversed(entries)),
-        len(services.measurements.list(actor, name, 0, 1000).items) if _sees(dataset, actor) else None,
+        len(services.measurements.list(actor, name, 0, 1000).items) if around and _sees(dataset, actor) else None,
         {each["name"]: Choice.of(each) for each in dataset["domain"].get("attributes", ())},
     )
 
