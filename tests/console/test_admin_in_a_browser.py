@@ -54,7 +54,7 @@ def pages(name: str) -> list[str]:
 )
 def test_pages_are_for_everybody(browser: Browser, office: Office, how: dict[str, object]) -> None:
     """Catches a page that is wider than its window, that axe finds fault with, that loads anything from elsewhere, or
-    at which the policy had something to say; and a page without its one heading."""
+    at which the policy had something to say; a page without its one heading, and what only a mouse reaches."""
     with watched(browser, office.service.url, **how) as seen:
         seen.log_in(office.service.admin_key)
         for path in pages(office.dataset):
@@ -62,6 +62,7 @@ def test_pages_are_for_everybody(browser: Browser, office: Office, how: dict[str
             expect(page.locator("h1")).to_have_count(1)
             assert seen.wide() <= 0, path
             assert seen.accessible() == [], path
+            assert seen.by_mouse_alone() == [], path
 
 
 def _focused(page: Page) -> str:

@@ -67,15 +67,15 @@ def paths(place: Place) -> dict[str, str]:
     ids=["wide and light", "narrow and dark"],
 )
 def test_every_page(service: Service, browser: Browser, place: Place, options: dict[str, Any]) -> None:
-    """Catches a page that is wider than its window, what axe-core finds, an error on the console, and a request that
-    leaves the server."""
+    """Catches a page that is wider than its window, what axe-core finds, an error on the console, a request that leaves
+    the server, and what only a mouse reaches."""
     with watched(browser, service.url, **options) as seen:
         seen.open("/console")
         assert (seen.accessible(), seen.wide()) == ([], 0)
         seen.log_in(place.key)
         for told, path in paths(place).items():
             seen.open(path)
-            assert (told, seen.accessible(), seen.wide()) == (told, [], 0)
+            assert (told, seen.accessible(), seen.wide(), seen.by_mouse_alone()) == (told, [], 0, [])
 
 
 def ask(page: Page, seen: Watched, place: Place, *, scripted: bool) -> None:
@@ -209,3 +209,21 @@ def test_a_release_is_followed(service: Service, browser: Browser, place: Place)
         with page.expect_download() as got:
             page.get_by_role("link", name="CSV").first.click()
         assert got.value.suggested_filename.endswith(".csv")
+
+
+def test_faults_of_a_page_are_found(service: Service, browser: Browser) -> None:
+    """What the tests of pages look for is planted in one: something that only a mouse reaches, an unnamed field, and
+    what is wider than the window."""
+    with watched(browser, service.url) as seen:
+        page = seen.open("/console")
+        assert (seen.accessible(), seen.wide(), seen.by_mouse_alone()) == ([], 0, [])
+        page.evaluate(
+            """() => {
+              const place = document.querySelector('main');
+              place.insertAdjacentHTML('beforeend', '<a href="/console" tabindex="-1">here</a><input>');
+              place.insertAdjacentHTML('beforeend', '<svg width="4000" height="10"></svg>');
+            }"""
+        )
+        assert len(seen.by_mouse_alone()) == 1
+        assert any(fault.startswith("label") for fault in seen.accessible())
+        assert seen.wide() > 0

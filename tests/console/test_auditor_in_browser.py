@@ -66,8 +66,8 @@ def paths(noisy: Service, key: str, session: JSON) -> Iterator[dict[str, str]]:
     ids=["wide and light", "narrow and dark"],
 )
 def test_every_page(noisy: Service, browser: Browser, key: str, paths: dict[str, str], options: dict[str, Any]) -> None:
-    """Catches a page that is wider than its window, what axe-core finds, an error on the console, and a request that
-    leaves the server.
+    """Catches a page that is wider than its window, what axe-core finds, an error on the console, a request that
+    leaves the server, and what only a mouse reaches.
     """
     with watched(browser, noisy.url, **options) as seen:
         seen.log_in(key)
@@ -75,7 +75,7 @@ def test_every_page(noisy: Service, browser: Browser, key: str, paths: dict[str,
             page = seen.open(path)
             for folded in page.locator("main details").all():
                 folded.evaluate("each => { each.open = true; }")
-            assert (told, seen.accessible(), seen.wide()) == (told, [], 0)
+            assert (told, seen.accessible(), seen.wide(), seen.by_mouse_alone()) == (told, [], 0, [])
 
 
 def test_a_check_with_a_script(noisy: Service, browser: Browser, key: str, session: JSON) -> None:

@@ -32,6 +32,21 @@ ARGUMENTS = (
 )
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 360, "height": 740}
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
+#: Notes what gets the focus from here on, beginning at the page's first element; how many there are to come to.
+_FOLLOW = """() => {
+  const chosen = (e) => e.type !== 'radio' || e.checked || !e.form.querySelector(`[name="${e.name}"]:checked`);
+  const usable = 'a[href], button:not([disabled]), input:not([type=hidden]), select, textarea, summary, [tabindex="0"]';
+  window.reached = new Set();
+  window.wanted = [...document.querySelectorAll(usable)].filter((e) => e.checkVisibility() && chosen(e));
+  document.addEventListener('focusin', (event) => window.reached.add(event.target));
+  document.activeElement.blur();
+  const start = document.createElement('span');
+  start.tabIndex = -1;
+  document.body.prepend(start);
+  start.focus();
+  return window.wanted.length;
+}"""
+_MISSED = "() => window.wanted.filter((e) => !window.reached.has(e)).map((e) => e.outerHTML.slice(0, 160))"
 _TOKEN = re.compile(r'name="token" value="([0-9a-f]{64})"')
 
 
@@ -137,6 +152,15 @@ class Watched:
             for each in found["violations"]
             for node in each["nodes"]
         ]
+
+    def by_mouse_alone(self) -> list[str]:
+        """What of the page can be seen and used, and is never reached by Tab. Of a group of radio buttons one is, as
+        arrows go on from there."""
+        count = self.page.evaluate(_FOLLOW)
+        for _ in range(count + 5):
+            self.page.keyboard.press("Tab")
+        found: list[str] = self.page.evaluate(_MISSED)
+        return found
 
     def wide(self) -> int:
         """By how many pixels the page is wider than its window."""

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +119,9 @@ class Service:
         client.params = httpx.QueryParams()
         return client
 
-    @property
+    @cached_property
     def admin(self) -> httpx.Client:
-        if not self._clients:
-            self.caller(self.admin_key)
-        return self._clients[0]
+        return self.caller(self.admin_key)
 
     def stop(self) -> None:
         """Stop as SIGTERM would: drain, then end."""
