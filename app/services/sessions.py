@@ -54,9 +54,10 @@ class Sessions:
 
     def newest(
         self, actor: Principal, before: str = "", most: int = 20, dataset: str | None = None, *, open: bool = False
-    ) -> list[dict[str, Any]]:
+    ) -> Page:
         """The actor's own sessions, the newest first, those before the one of that id; on a data set where it is named,
-        and open ones alone where that is said. Sessions of releases are none.
+        and open ones alone where that is said. Those of releases are left out, so that a page may have fewer than
+        ``most`` though others follow.
 
         Raises:
             InvalidRequest: when ``before`` is neither empty nor a session of his.
@@ -65,9 +66,10 @@ class Sessions:
         if before and (last is None or last.owner != actor.name):
             raise InvalidRequest("before: the id of a session of yours")
         with self._store.read() as tx:
-            rows = tx.newest_sessions(actor.name, last, most, dataset, open=open)
-        views = [session_view(row) for row in rows]
-        return [view for view in views if view["mechanism"]["construction"] != "workload"]
+            rows = tx.newest_sessions(actor.name, last, most + 1, dataset, open=open)
+        views = [session_view(row) for row in rows[:most]]
+        asked = [view for view in views if view["mechanism"]["construction"] != "workload"]
+        return Page(asked, views[-1]["id"] if len(rows) > most else None)
 
     def list(self, actor: Principal, after: str, most: int) -> Page:
         """The actor's sessions in the order they were opened, all of them for auditors, beyond the one of that id.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html import unescape
+from time import sleep
 from typing import Any
 
 import httpx
@@ -337,6 +338,25 @@ def test_a_release(service: Service, ann: Visitor, name: str) -> None:
     assert ann.get(f"{taken[0]}/files/answers.csv").content == told
     assert ann.get(f"{taken[0]}/files/answers.exe").status_code == 404
     assert ann.get(f"{taken[0]}/files/nothing.csv").status_code == 422
+
+
+def test_the_list_of_sessions_goes_on_behind_a_release(
+    ann: Visitor, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions of releases are left out of the list. Catches a list that ends where one was left out."""
+    sessions = [opened(ann, name, epsilon="0.1").rpartition("=")[2] for _ in range(2)]
+    sleep(1.1)  # sessions are in the order of their second
+    form = {"dataset": name, "way": "1", "epsilon": "0.2", "method": "factorization", "nonce": "n" * 20}
+    assert ann.form("/console/releases", form).status_code == 303
+    sessions.append(opened(ann, name, epsilon="0.1").rpartition("=")[2])
+    monkeypatch.setattr("app.http.console.pages.sessions._A_PAGE", 1)
+    seen, place = [], "/console/sessions"
+    while place:
+        told = ann.get(place).text
+        seen += re.findall(r'href="/console/sessions/([0-9a-f]{32})"', told)
+        further = re.search(r'href="(/console/sessions\?before=[0-9a-f]{32})"', told)
+        place = further[1] if further else ""
+    assert sorted(seen) == sorted(sessions)
 
 
 def test_tables_that_agree(service: Service, ann: Visitor, name: str) -> None:

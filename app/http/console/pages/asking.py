@@ -204,7 +204,8 @@ def _desk(context: Context, actor: Principal, name: str, session: str, *, around
     """
     services = context.services
     dataset = services.datasets.describe(name, actor)
-    mine = services.sessions.newest(actor, most=20, dataset=name, open=True) if around or not session else []
+    newest = services.sessions.newest
+    mine = newest(actor, most=20, dataset=name, open=True).items if around or not session else []
     view: dict[str, Any] | None = None
     if session:
         view = services.sessions.get(actor, session)

@@ -142,7 +142,7 @@ def _datasets(context: Context, actor: Principal, name: str) -> dict[str, Any]:
     found = context.services.datasets.list("", 1000, actor).items
     open_ones = [each for each in found if each["status"] == "registered"]
     chosen = next((each for each in open_ones if each["name"] == name), open_ones[0] if open_ones else None)
-    mine = [] if chosen is None else context.services.sessions.newest(actor, "", 50, chosen["name"])
+    mine = [] if chosen is None else context.services.sessions.newest(actor, "", 50, chosen["name"]).items
     return {
         "datasets": open_ones,
         "dataset": chosen,

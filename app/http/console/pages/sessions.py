@@ -36,12 +36,11 @@ def all_of_them(request: Request, services: UseCases, login: LoggedIn, before: s
     """One's own sessions, the newest first; for auditors all there are, in the order they were opened."""
     actor = login.principal
     if actor.role == "auditor":
-        found = services.sessions.list(actor, after, _A_PAGE)
-        more = None if found.after is None else f"after={found.after}"
-        return page(request, "sessions.html.jinja", login, sessions=found.items, more=more)
-    sessions = services.sessions.newest(actor, before, _A_PAGE)
-    more = f"before={sessions[-1]['id']}" if len(sessions) == _A_PAGE else None
-    return page(request, "sessions.html.jinja", login, sessions=sessions, more=more)
+        found, further = services.sessions.list(actor, after, _A_PAGE), "after"
+    else:
+        found, further = services.sessions.newest(actor, before, _A_PAGE), "before"
+    more = None if found.after is None else f"{further}={found.after}"
+    return page(request, "sessions.html.jinja", login, sessions=found.items, more=more)
 
 
 @router.get("/{id}")

@@ -99,7 +99,7 @@ async def _page(
 
 def _told(context: Context, actor: Principal, name: str, session: str) -> dict[str, Any]:
     dataset = context.services.datasets.describe(name, actor)
-    mine = context.services.sessions.newest(actor, most=20, dataset=name, open=True)
+    mine = context.services.sessions.newest(actor, most=20, dataset=name, open=True).items
     chosen = next((each for each in mine if each["id"] == session), mine[0] if mine else None)
     attributes = dataset["domain"].get("attributes", [])
     return {"dataset": dataset, "sessions": mine, "session": chosen, "attributes": attributes}
