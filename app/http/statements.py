@@ -25,13 +25,15 @@ async def result_of(
     statement: str,
     at_most: float | None,
     key: IdempotencyKey | None,
+    *,
+    explain: bool = False,
 ) -> dict[str, Any]:
-    """The result of a statement in a session. Each of its questions counts as a request.
+    """The result of a statement in a session, or with ``explain`` its price. Each of its questions counts as a request.
 
     Raises:
         CuratorError: what it is refused with; then nothing was asked.
     """
-    read = await run_in_threadpool(context.services.sql.read, actor, id, statement, at_most)
+    read = await run_in_threadpool(context.services.sql.read, actor, id, statement, at_most, explain=explain)
     if isinstance(read.statement, Select):
         context.authenticator.count(request, actor, len(read.statement.questions))
         return await _asked(request, context, actor, id, read, key)

@@ -80,8 +80,11 @@ class Sql:
             "notices": list(statement.notices),
         }
 
-    def read(self, actor: Principal, session: str, text: Any, at_most: float | None = None) -> Asked:
-        """A statement for a session of the actor's, which may cost so much of epsilon where that is said.
+    def read(
+        self, actor: Principal, session: str, text: Any, at_most: float | None = None, *, explain: bool = False
+    ) -> Asked:
+        """A statement for a session of the actor's, which may cost so much of epsilon where that is said; with
+        ``explain`` as if EXPLAIN stood before it, where it asks anything.
 
         Raises:
             NotFound: when the actor has no such session.
@@ -94,6 +97,8 @@ class Sql:
         if at_most is not None and isinstance(statement, Select):
             least = at_most if statement.at_most is None else min(at_most, statement.at_most)
             statement = replace(statement, at_most=least)
+        if explain and isinstance(statement, Select | Shown):
+            statement = replace(statement, explain=True)
         return Asked(statement, self._told(actor, statement, table), session_view(row)["queries_left"])
 
     def known(self, key: IdempotencyKey | None) -> bytes | None:

@@ -317,8 +317,12 @@ def test_statements(service: Service, ann: Visitor, name: str) -> None:
         refused = ann.form(path, {**form, "statement": f'SELECT COUNT(*) FROM "{name}"\r\nWHERE nobody = 1', "do": do})
         assert refused.status_code == 422
         assert "<mark>nobody</mark>" in refused.text
-    first = ann.form(path, {**form, "statement": "SELECT nobody", "do": "price"})
-    assert "<mark>" in first.text
+    for do in ("price", "ask"):
+        first = ann.form(path, {**form, "statement": f'SELECT SUM(nobody) FROM "{name}"', "do": do})
+        assert "<mark>nobody</mark>" in first.text
+        assert "line 1, column 12:" in first.text
+    nothing = ann.form(path, {**form, "statement": f'SELECT sex FROM "{name}" LIMIT 0', "do": "price"})
+    assert "What it would cost" in nothing.text
 
 
 def test_a_release(service: Service, ann: Visitor, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
@@ -45,24 +46,18 @@ async def ask(request: Request, context: AppContext, login: Analyst, form: OwnFo
             form,
             refusal={"title": "There is no open session", "detail": "open one first"},
         )
-    statement = text if do == "ask" or text.upper().startswith(("EXPLAIN", "SHOW", "DESCRIBE")) else f"EXPLAIN {text}"
     nonce = form.get("nonce") or secrets.token_urlsafe(16)
-    mark = json_bodies.fingerprint({"statement": statement})
+    mark = json_bodies.fingerprint({"statement": text})
     key = None
     if do == "ask":
         key = IdempotencyKey(
             login.principal.name, f"/v1/sessions/{session}/sql", f"console-{nonce[:64]}-{mark[:32]}", mark
         )
     try:
-        result = await result_of(request, context, login.principal, session, statement, None, key)
+        result = await result_of(request, context, login.principal, session, text, None, key, explain=do != "ask")
     except CuratorError as error:
         told = refusal_of(error)
-        place: dict[str, Any] = {
-            part: error.extra[part] for part in ("line", "column", "length") if part in error.extra
-        }
-        if "line" in place and statement is not text:
-            place["column"] -= len("EXPLAIN ") if place["line"] == 1 else 0
-        return await _page(request, context, login, name, text, form, refusal=told, place=place, status=422)
+        return await _page(request, context, login, name, text, form, refusal=told, place=error.extra, status=422)
     return await _page(request, context, login, name, text, form, result=result, asked=do == "ask")
 
 
@@ -77,7 +72,7 @@ async def _page(
     result: dict[str, Any] | None = None,
     asked: bool = False,
     refusal: dict[str, str] | None = None,
-    place: dict[str, Any] | None = None,
+    place: Mapping[str, Any] | None = None,
     status: int = 200,
 ) -> Response:
     told = await run_in_threadpool(_told, context, login.principal, name, "" if form is None else form.get("session"))
@@ -111,7 +106,7 @@ def _total(result: dict[str, Any]) -> float | None:
     return sum(row[names.index("epsilon")] for row in result["rows"]) if "epsilon" in names else None
 
 
-def _marked(text: str, place: dict[str, Any] | None) -> tuple[str, str, str] | None:
+def _marked(text: str, place: Mapping[str, Any] | None) -> tuple[str, str, str] | None:
     """The line that is refused: before, what, behind."""
     lines = text.split("\n")
     if not place or not 0 < place.get("line", 0) <= len(lines):
