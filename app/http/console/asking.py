@@ -21,7 +21,7 @@ from app.services.idempotency import IdempotencyKey
 from app.services.principals import Principal
 from app.services.sql import Told
 from curator_client.sql_words import statement
-from curator_client.words import shown, words
+from curator_client.words import shown
 
 #: From where an answer comes: the tone of its tag, and what is said of it.
 SOURCES: Mapping[str, tuple[str, str]] = {
@@ -49,7 +49,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An answer as pages show it."""
+    """An answer as pages show it, with the reply that it came in."""
 
     sequence: int
     title: str
@@ -69,6 +69,7 @@ class Shown:
     question: Mapping[str, Any] | None
     sql: str | None
     python: str | None
+    reply: Mapping[str, Any]
 
 
 async def priced(
@@ -109,50 +110,34 @@ async def _prices(
     return prices
 
 
-def key_of(actor: Principal, session: str, nonce: str, asked: Mapping[str, Any]) -> IdempotencyKey:
-    """The idempotency key of a question that a form asks: the same form with the same question asks it once."""
+def form_key(actor: Principal, route: str, nonce: str, asked: Mapping[str, Any]) -> IdempotencyKey:
+    """The idempotency key of what a form asks of a route: the same form with the same in it asks once."""
     mark = json_bodies.fingerprint(asked)
-    return IdempotencyKey(actor.name, f"/v1/sessions/{session}/queries", f"console-{nonce[:64]}-{mark[:32]}", mark)
+    return IdempotencyKey(actor.name, route, f"console-{nonce[:64]}-{mark[:32]}", mark)
 
 
-async def asked_once(
-    request: Request, context: Context, actor: Principal, session: str, asked: dict[str, Any], key: IdempotencyKey
-) -> dict[str, Any]:
-    """The answer to a question.
-
-    Raises:
-        CuratorError: what it was refused with.
-    """
-    reply = await answer(context, request, actor, Ticket("ask", session, actor.name, (asked,), key))
-    told: dict[str, Any] = orjson.loads(reply)
-    return told
-
-
-def shown_answer(context: Context, actor: Principal, session: str, sequence: int, *, whole: bool = False) -> Shown:
+def shown_answer(
+    context: Context, actor: Principal, session: Mapping[str, Any], sequence: int, *, whole: bool = False
+) -> Shown:
     """The answer of an entry.
 
     Args:
         context: of the routes.
         actor: who looks.
-        session: of the entry.
+        session: the state of its session.
         sequence: its number.
         whole: whether all rows are shown.
 
     Raises:
         NotFound: when there is none, or its reply is not kept any more.
     """
-    entry = context.services.transcripts.entry(actor, session, sequence)
-    if entry["answer"] is None:
+    entry = context.services.transcripts.entry(actor, session["id"], sequence)
+    reply, question = entry["answer"], entry["question"]
+    if reply is None:
         raise NotFound(
             "how well this answer is known is kept while its session is open and for a week afterwards, and for "
             "answers that were asked with an idempotency key: its value stands in the transcript"
         )
-    return shown_entry(context.services.sessions.get(actor, session)["dataset"], entry, whole=whole)
-
-
-def shown_entry(dataset: str, entry: Mapping[str, Any], *, whole: bool = False) -> Shown:
-    """The same of an entry that was looked up."""
-    reply, question = entry["answer"], entry["question"]
     axes, marks = marks_of(reply)
     most = len(marks) if whole else FEW
     return Shown(
@@ -172,8 +157,9 @@ def shown_entry(dataset: str, entry: Mapping[str, Any], *, whole: bool = False) 
         len(marks) <= most,
         reply["error_bound"],
         question,
-        _sql(question, dataset),
+        _sql(question, session["dataset"]),
         _python(question),
+        reply,
     )
 
 
@@ -188,20 +174,9 @@ def _sql(question: Mapping[str, Any] | None, dataset: str) -> str | None:
 
 
 def _python(question: Mapping[str, Any] | None) -> str | None:
-    if question is None:
-        return None
-    return f"session.ask(question({_literal(question)}))"
-
-
-def _literal(value: Any) -> str:
-    return repr(orjson.loads(orjson.dumps(value)))
+    return None if question is None else f"session.ask(question({question!r}))"
 
 
 def refusal_of(error: CuratorError) -> dict[str, str]:
     """A refusal as pages show it beside a form."""
     return {"title": PROBLEMS[error.code][1], "detail": error.detail}
-
-
-def in_words(asked: Mapping[str, Any]) -> str:
-    """A question in words."""
-    return words(asked)

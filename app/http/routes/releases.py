@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.http import schemas
+from app.http import openings, schemas
 from app.http.context import Context
 from app.http.dependencies import HEAVY, AppContext, Asker, Caller, ExportTurn, JsonObject, Keyed, UseCases
 from app.http.exports import NewExport
@@ -75,14 +75,7 @@ async def ask_for_release(
     asked: Annotated[dict[str, Any], Depends(JsonObject(ReleaseRequest))],
     keyed: Keyed,
 ) -> Response:
-    key, opener = keyed(asked), context.services.opener
-    async with context.plans.turn(request, actor) as work:
-        opening = await run_in_threadpool(opener.prepare_release, actor, asked, key, work.check)
-    if isinstance(opening, bytes):
-        return JsonReply(opening, 202)
-    reply = await run_in_threadpool(opener.open, actor, opening, key)
-    context.services.jobs.wake()
-    return JsonReply(reply, 202)
+    return JsonReply(await openings.ask_for_release(request, context, actor, asked, keyed(asked)), 202)
 
 
 @router.get(

@@ -13,14 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.curator.request import SessionRequest
-from app.http import schemas
+from app.http import openings, schemas
 from app.http.dependencies import HEAVY, AppContext, Asker, Caller, JsonObject, Keyed, UseCases
 from app.http.openapi import problem_responses
 from app.http.paging import ByNumber, BySession
 from app.http.parameters import NUMBER, Route
 from app.http.replies import JsonReply
-from app.http.tickets import answer
-from app.services.answering.tickets import Ticket
 from app.services.services import Services
 
 #: How long a closing waits for the log, and how often it looks.
@@ -46,13 +44,7 @@ async def open_session(
     asked: Annotated[dict[str, Any], Depends(JsonObject(SessionRequest))],
     keyed: Keyed,
 ) -> Response:
-    key, opener = keyed(asked), context.services.opener
-    async with context.plans.turn(request, actor) as work:
-        opening = await run_in_threadpool(opener.prepare, actor, asked, key, work.check)
-    if isinstance(opening, bytes):
-        return JsonReply(opening, 201)
-    # Outside the turn: another process may hold the data set for a while, and plans should not wait for that.
-    return JsonReply(await run_in_threadpool(opener.open, actor, opening, key), 201)
+    return JsonReply(await openings.open_session(request, context, actor, asked, keyed(asked)), 201)
 
 
 @router.get(
@@ -104,8 +96,7 @@ async def close(
     asked: Annotated[dict[str, Any], Depends(JsonObject(None, optional="closing takes no body, or a JSON object"))],
     keyed: Keyed,
 ) -> Response:
-    reply = await answer(context, request, actor, Ticket("close", id, actor.name, (), keyed(asked)))
-    await run_in_threadpool(context.services.dummies.end_of, id)
+    reply = await openings.close_session(request, context, actor, id, keyed(asked))
     # What is stored under a key cannot tell: the log comes behind the commit.
     closed = orjson.loads(reply)
     size = None if closed.get("dummy") else await _log_size(context.services, id, closed["sequence"])

@@ -16,8 +16,8 @@ from starlette.responses import RedirectResponse, Response
 
 from app.curator.errors import PlanInfeasible
 from app.declarations.errors import CuratorError
-from app.http import json_bodies
-from app.http.console.asking import asked_once, key_of, priced, refusal_of, shown_answer
+from app.http import openings
+from app.http.console.asking import form_key, priced, refusal_of, shown_answer
 from app.http.console.builder import KINDS, OPERATORS, Builder, Choice, Wrong
 from app.http.console.gate import Analyst, ConsoleRoute, Form, OwnForm
 from app.http.console.graph_builder import GraphBuilder
@@ -27,7 +27,6 @@ from app.http.dependencies import AppContext
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
 from app.services.errors import NotFound, Unavailable
-from app.services.idempotency import IdempotencyKey
 from app.services.principals import Principal
 
 router = APIRouter(prefix="/console/datasets/{name}/ask", include_in_schema=False, route_class=ConsoleRoute)
@@ -48,7 +47,7 @@ async def show(request: Request, context: AppContext, login: Analyst, name: str)
     if chosen.isdigit() and len(chosen) < 18 and desk.session is not None:
         try:
             shown = await run_in_threadpool(
-                shown_answer, context, login.principal, desk.session["id"], int(chosen), whole="whole" in asked
+                shown_answer, context, login.principal, desk.session, int(chosen), whole="whole" in asked
             )
         except CuratorError as error:
             refusal = refusal_of(error)
@@ -76,13 +75,14 @@ async def ask(request: Request, context: AppContext, login: Analyst, form: OwnFo
     most = _amount(form.get("at_most"))
     if most is not None:
         asked["at_most"] = most
-    key = key_of(login.principal, session, nonce, asked)
+    key = form_key(login.principal, f"/v1/sessions/{session}/queries", nonce, asked)
     moved = form.get("seen") != str(desk.session["sequence"])
     if moved and await run_in_threadpool(context.services.sql.known, key) is None:
         note = "Another question was asked in this session since this page was made. Look at the price again, and ask."
         return await _page(request, context, login, desk, builder, nonce=nonce, note=note, form=form)
     try:
-        reply = await asked_once(request, context, login.principal, session, asked, key)
+        ticket = Ticket("ask", session, login.principal.name, (asked,), key)
+        reply = orjson.loads(await answer(context, request, login.principal, ticket))
     except Unavailable as error:
         refusal = {
             "title": "It may have been answered",
@@ -122,18 +122,10 @@ async def open_session(request: Request, context: AppContext, login: Analyst, fo
         asked["max_queries"] = int(count) if count is not None and count == int(count) else form.get("questions")
     if form.get("do") == "rehearse":
         asked["dummy"] = True
-    mark = json_bodies.fingerprint(asked)
     nonce = form.get("nonce") or _nonce()
-    key = IdempotencyKey(login.principal.name, "/v1/sessions", f"console-{nonce[:64]}-{mark[:32]}", mark)
-    opener = context.services.opener
+    key = form_key(login.principal, "/v1/sessions", nonce, asked)
     try:
-        async with context.plans.turn(request, login.principal) as work:
-            opening = await run_in_threadpool(opener.prepare, login.principal, asked, key, work.check)
-        reply = (
-            opening
-            if isinstance(opening, bytes)
-            else await run_in_threadpool(opener.open, login.principal, opening, key)
-        )
+        reply = await openings.open_session(request, context, login.principal, asked, key)
     except (NotFound, Unavailable):
         raise
     except CuratorError as error:
@@ -152,9 +144,7 @@ async def close(request: Request, context: AppContext, login: Analyst, form: Own
     view = await run_in_threadpool(context.services.sessions.get, login.principal, session)
     if "sure" not in form:
         return page(request, "close.html.jinja", login, name=name, session=view)
-    ticket = Ticket("close", view["id"], login.principal.name, ())
-    await answer(context, request, login.principal, ticket)
-    await run_in_threadpool(context.services.dummies.end_of, view["id"])
+    await openings.close_session(request, context, login.principal, view["id"])
     return RedirectResponse(f"/console/sessions/{view['id']}", 303)
 
 

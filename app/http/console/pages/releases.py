@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.declarations.errors import CuratorError
-from app.http import json_bodies
-from app.http.console.asking import refusal_of
+from app.http import openings
+from app.http.console.asking import form_key, refusal_of
 from app.http.console.downloads import export
 from app.http.console.gate import Analyst, ConsoleRoute, LoggedIn, OwnForm
 from app.http.console.rendering import page
@@ -24,14 +24,11 @@ from app.http.files import release_file
 from app.http.headers import CSV, PARQUET, XLSX
 from app.http.paging import BySession
 from app.services.errors import NotFound
-from app.services.idempotency import IdempotencyKey
 from app.services.principals import Principal
 
 router = APIRouter(prefix="/console/releases", include_in_schema=False, route_class=ConsoleRoute)
 
 _FORMATS = {"csv": CSV, "parquet": PARQUET, "xlsx": XLSX}
-#: Tables of so many attributes that a form asks for, at most.
-_MOST_WAY = 3
 
 
 @router.get("")
@@ -86,14 +83,10 @@ async def ask(request: Request, context: AppContext, login: Analyst, form: OwnFo
     if asked is None:
         raise NotFound("name a data set, a workload and epsilon")
     asked["method"] = form.get("method", "auto")
-    mark = json_bodies.fingerprint(asked)
-    key = IdempotencyKey(actor.name, "/v1/releases", f"console-{form.get('nonce')[:64]}-{mark[:32]}", mark)
+    key = form_key(actor, "/v1/releases", form.get("nonce"), asked)
     context.authenticator.count_heavy(actor)
-    opener = context.services.opener
     try:
-        async with context.plans.turn(request, actor) as work:
-            opening = await run_in_threadpool(opener.prepare_release, actor, asked, key, work.check)
-        reply = opening if isinstance(opening, bytes) else await run_in_threadpool(opener.open, actor, opening, key)
+        reply = await openings.ask_for_release(request, context, actor, asked, key)
     except CuratorError as error:
         return page(
             request,
@@ -108,7 +101,6 @@ async def ask(request: Request, context: AppContext, login: Analyst, form: OwnFo
             epsilon=form.get("epsilon"),
             nonce=secrets.token_urlsafe(16),
         )
-    context.services.jobs.wake()
     return RedirectResponse(f"/console/releases/{orjson.loads(reply)['id']}", 303)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -12,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.http import files
-from app.http.console.asking import shown_answer
+from app.http.console.asking import Shown, shown_answer
 from app.http.console.downloads import as_file, export
 from app.http.console.drawing import marks_of
 from app.http.console.gate import ConsoleRoute, LoggedIn
@@ -76,33 +78,28 @@ async def answer(request: Request, context: AppContext, login: LoggedIn, id: str
     if not number.isdigit() or len(number) > 17 or form not in ("", "csv", "parquet", "svg"):
         raise NotFound("there is no such page")
     sequence, actor = int(number), login.principal
+    session = await run_in_threadpool(context.services.sessions.get, actor, id)
+    whole = "whole" in request.query_params
+    shown = await run_in_threadpool(shown_answer, context, actor, session, sequence, whole=whole)
     if not form:
-        shown = await run_in_threadpool(
-            shown_answer, context, actor, id, sequence, whole="whole" in request.query_params
-        )
-        session = await run_in_threadpool(context.services.sessions.get, actor, id)
         return page(request, "answer_page.html.jinja", login, shown=shown, session=session)
-    reply = await run_in_threadpool(_file, context, login, id, sequence, form)
-    return as_file(reply, f"answer-{id[:8]}-{sequence}.{form}")
+    return as_file(await run_in_threadpool(_file, shown, form), f"answer-{id[:8]}-{sequence}.{form}")
 
 
-def _file(context: AppContext, login: LoggedIn, id: str, sequence: int, form: str) -> Response:
+def _file(shown: Shown, form: str) -> Response:
     """An answer as it was replied, in a format; nothing is asked."""
-    shown = shown_answer(context, login.principal, id, sequence)
-    entry = context.services.transcripts.entry(login.principal, id, sequence)
-    reply = entry["answer"]
     if form == "svg":
-        axes, marks = marks_of(reply)
+        axes, marks = marks_of(shown.reply)
         notes = [note for note in ("Of made-up records." if shown.dummy else None, shown.note) if note]
         drawn = forest(shown.title, axes, marks, confidence=shown.confidence, notes=notes)
         return Response(standing_alone(drawn), media_type="image/svg+xml")
-    table = _table(reply)
+    table = _table(shown.reply)
     if form == "csv":
         return Response(encoded(table, "csv"), media_type=f"{CSV}; charset=utf-8")
     return Response(encoded(table, "parquet"), media_type=PARQUET)
 
 
-def _table(reply: dict[str, object]) -> pa.Table:
+def _table(reply: Mapping[str, Any]) -> pa.Table:
     """An answer as a table: a row a cell, or one row of a single number."""
     if "axes" in reply:
         table: pa.Table = pa.ipc.open_stream(arrow_table(orjson.dumps(reply))).read_all()

@@ -12,14 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.declarations.errors import CuratorError
-from app.http import json_bodies
-from app.http.console.asking import refusal_of
+from app.http.console.asking import form_key, refusal_of
 from app.http.console.gate import Analyst, ConsoleRoute, Form, OwnForm
 from app.http.console.rendering import page
 from app.http.context import Context
 from app.http.dependencies import AppContext
 from app.http.statements import result_of
-from app.services.idempotency import IdempotencyKey
 from app.services.principals import Principal
 
 router = APIRouter(prefix="/console/datasets/{name}/sql", include_in_schema=False, route_class=ConsoleRoute)
@@ -47,12 +45,7 @@ async def ask(request: Request, context: AppContext, login: Analyst, form: OwnFo
             refusal={"title": "There is no open session", "detail": "open one first"},
         )
     nonce = form.get("nonce") or secrets.token_urlsafe(16)
-    mark = json_bodies.fingerprint({"statement": text})
-    key = None
-    if do == "ask":
-        key = IdempotencyKey(
-            login.principal.name, f"/v1/sessions/{session}/sql", f"console-{nonce[:64]}-{mark[:32]}", mark
-        )
+    key = form_key(login.principal, f"/v1/sessions/{session}/sql", nonce, {"statement": text}) if do == "ask" else None
     try:
         result = await result_of(request, context, login.principal, session, text, None, key, explain=do != "ask")
     except CuratorError as error:

@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.declarations.errors import CuratorError, InvalidRequest
-from app.http import json_bodies
-from app.http.console.asking import refusal_of
+from app.http.console.asking import form_key, refusal_of
 from app.http.console.downloads import as_file
 from app.http.console.gate import HEAVY, Auditor, ConsoleRoute, Overseer, OwnForm, status_of
 from app.http.console.rendering import page
@@ -25,7 +24,6 @@ from app.report.words import words
 from app.services.audit_ports import UNDER_WAY, AuditRow
 from app.services.audits import view
 from app.services.errors import Conflict, NotFound
-from app.services.idempotency import IdempotencyKey
 from app.services.logins import Login
 from app.services.principals import Principal
 
@@ -69,9 +67,8 @@ def check(request: Request, context: AppContext, login: Overseer, form: OwnForm)
         # The last line of a note has an end, which is easily lost in a paste.
         checkpoint = checkpoint.rstrip() + "\n"
         asked["checkpoint"] = checkpoint
-    actor, mark = login.principal, json_bodies.fingerprint(asked)
-    key = IdempotencyKey(actor.name, "/v1/audits", f"console-{form.get('nonce')[:64]}-{mark[:32]}", mark)
-    audits = context.services.audits
+    actor, audits = login.principal, context.services.audits
+    key = form_key(actor, "/v1/audits", form.get("nonce"), asked)
     try:
         made = audits.start(actor, session, checkpoint or None, key)
     except Conflict as error:
