@@ -243,6 +243,7 @@ def test_files_of_an_answer(service: Service, ann: Visitor, name: str) -> None:
         f"{base}.csv.csv",
         f"/console/sessions/{id}/answers/2",
         f"/console/sessions/{id}/answers/x",
+        f"/console/sessions/{id}/answers/²",
     ):
         assert ann.get(path).status_code == 404
 
@@ -294,6 +295,7 @@ def test_names_are_text_wherever_they_stand(service: Service, ann: Visitor, name
         f"/console/releases/new?dataset={MARKUP}&epsilon={MARKUP}",
         f"{base}/what-if?epsilon={MARKUP}",
         f"{base}/ask?answer={MARKUP}",
+        f"{base}/ask?answer=²",
     ):
         reply = ann.get(path)
         assert reply.status_code == 200, path

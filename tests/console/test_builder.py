@@ -182,7 +182,7 @@ class Filled(dict[str, str]):
                 "by-99",
             ]
         ),
-        st.text(max_size=12),
+        st.text(max_size=12) | st.text("09²٣ ,", max_size=4),
     )
 )
 def test_no_form_is_a_fault(fields: dict[str, str]) -> None:
@@ -190,7 +190,7 @@ def test_no_form_is_a_fault(fields: dict[str, str]) -> None:
     of another kind."""
     builder = Builder.read(Filled(fields))
     assert len(builder.groups) <= MOST_ROWS
-    for do in ("add-by", "drop-by-0", "drop-where-0", "drop-where-9999", "drop-by--1", "price", ""):
+    for do in ("add-by", "drop-by-0", "drop-where-0", "drop-where-9999", "drop-by--1", "drop-by-²", "price", ""):
         builder.changed(do)
     graph = GraphBuilder.read(Filled(fields | {"groups": fields.get("of", ""), "left": fields.get("within", "")}))
     for question in (lambda: said(builder), graph.question):

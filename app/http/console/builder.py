@@ -173,7 +173,7 @@ class Builder:
     def changed(self, do: str) -> Builder:
         """With a row more or less, as a button says; a button of anything else changes nothing."""
         verb, _, row = do.rpartition("-")
-        number = int(row) if row.isdigit() and len(row) < 4 else None
+        number = int(row) if row.isdecimal() and len(row) < 4 else None
         if verb == "drop-by" and number is not None:
             return replace(self, groups=self.groups[:number] + self.groups[number + 1 :])
         if verb == "drop-where" and number is not None:

@@ -73,7 +73,7 @@ class GraphBuilder:
             case "degrees":
                 asked = {"type": "degrees"}
                 bins = [part for part in _SPLIT.split(self.edges) if part]
-                if bins and not all(part.isdigit() and len(part) < 10 for part in bins):
+                if bins and not all(part.isdecimal() and len(part) < 10 for part in bins):
                     wrong["edges"] = "whole numbers with spaces between them, such as 0 1 2 4 8"
                 elif bins:
                     asked["bins"] = list(map(int, bins))
@@ -144,7 +144,7 @@ def _in_order(rows: list[list[str]]) -> list[str]:
 
 
 def _node(text: str) -> int | str:
-    return int(text) if text.isdigit() and len(text) < 16 else text
+    return int(text) if text.isdecimal() and len(text) < 16 else text
 
 
 def _nodes(text: str) -> list[Any] | str:

@@ -44,7 +44,7 @@ async def show(request: Request, context: AppContext, login: Analyst, name: str)
     desk = await run_in_threadpool(_desk, context, login.principal, name, asked.get("session", ""))
     chosen = asked.get("answer", "")
     shown, refusal = None, None
-    if chosen.isdigit() and len(chosen) < 18 and desk.session is not None:
+    if chosen.isdecimal() and len(chosen) < 18 and desk.session is not None:
         try:
             shown = await run_in_threadpool(
                 shown_answer, context, login.principal, desk.session, int(chosen), whole="whole" in asked

@@ -75,7 +75,7 @@ async def transcript(request: Request, context: AppContext, login: LoggedIn, id:
 async def answer(request: Request, context: AppContext, login: LoggedIn, id: str, place: str) -> Response:
     """An answer's own page, or as a file: ``7``, ``7.csv``, ``7.parquet``, ``7.svg``."""
     number, _, form = place.partition(".")
-    if not number.isdigit() or len(number) > 17 or form not in ("", "csv", "parquet", "svg"):
+    if not number.isdecimal() or len(number) > 17 or form not in ("", "csv", "parquet", "svg"):
         raise NotFound("there is no such page")
     sequence, actor = int(number), login.principal
     session = await run_in_threadpool(context.services.sessions.get, actor, id)
