@@ -178,6 +178,7 @@ def test_sessions_that_cannot_be_opened(ann: Visitor, name: str) -> None:
     for fields, said in (
         ({"epsilon": "99"}, "does not hold so much"),
         ({"epsilon": "x"}, "epsilon"),
+        ({"epsilon": "0,5"}, "epsilon"),
         ({"questions": "-3"}, "max_queries"),
     ):
         reply = ann.form(f"/console/datasets/{name}/ask/open", {"epsilon": "0.5", "questions": "20", **fields})
@@ -331,6 +332,8 @@ def test_a_release(service: Service, ann: Visitor, name: str) -> None:
     """The ways side by side, one taken once, its files. Catches a second release of two clicks."""
     page = ann.get("/console/releases/new", params={"dataset": name, "way": "2", "epsilon": "0.2"})
     assert "factorization" in page.text
+    odd = ann.get("/console/releases/new", params={"dataset": name, "way": "2", "epsilon": "0,2"})
+    assert "with a point before its decimals" in odd.text
     form = {"dataset": name, "way": "2", "epsilon": "0.2", "method": "factorization", "nonce": "n" * 20}
     taken = [ann.form("/console/releases", form).headers["location"] for _ in range(2)]
     assert taken[0] == taken[1]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from app.http.console.builder import KINDS, MOST_ROWS, OPERATORS, Builder, Choice, Group, Where, Wrong
 from app.http.console.graph_builder import GraphBuilder
+from app.http.console.numbers import number_of
 from app.spaces.queries.registry import parse_query
 
 pytestmark = pytest.mark.unit
@@ -205,6 +206,33 @@ def wrong(question: Callable[[], object]) -> dict[str, str] | None:
     except Wrong as error:
         return error.told
     return None
+
+
+@pytest.mark.parametrize(
+    ("typed", "number"),
+    [
+        ("0.5", 0.5),
+        (" 1,000 ", 1000),
+        ("1,234,567.5", 1234567.5),
+        ("−3", -3),
+        (".5", 0.5),
+        ("1e3", 1000),
+        ("0,5", None),
+        ("0,500", None),
+        ("1,5", None),
+        ("1,0000", None),
+        ("12,34,567", None),
+        ("1_000", None),
+        ("1e999", None),
+        ("nan", None),
+        ("²", None),
+        ("٣", None),
+        ("", None),
+    ],
+)
+def test_numbers_as_people_type_them(typed: str, number: float | None) -> None:
+    """Catches a comma before decimals that is taken for one between thousands: who types 0,5 would spend 5."""
+    assert number_of(typed) == number
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import csv
 import itertools
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
+
+from app.http.console.numbers import number_of, positive
 
 #: What can be asked, in the order of the form: its word in the contract, and for a person.
 KINDS = (("count", "How many"), ("mean", "Mean"), ("sum", "Sum"), ("variance", "Variance"), ("quantile", "Quantile"))
@@ -34,7 +35,6 @@ MOST_ROWS = 12
 #: Labels that are offered for a value.
 _OFFERED = 200
 _SPLIT = re.compile(r"[\s,;]+")
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,3})?", re.IGNORECASE)
 
 
 class Fields(Protocol):
@@ -222,7 +222,7 @@ class Builder:
         if where or (self.kind == "count" and not names):
             asked["where"] = where
         if self.within:
-            width = _positive(self.within)
+            width = positive(self.within)
             if width is None:
                 wrong["within"] = "a number above 0"
             else:
@@ -320,7 +320,7 @@ def _edges(choice: Choice, text: str) -> list[Any]:
         raise ValueError("two edges at least, such as 0 10 20")
     if choice.dates:
         return parts
-    numbers = [number for number in map(_number, parts) if number is not None]
+    numbers = [number for number in map(number_of, parts) if number is not None]
     if len(numbers) < len(parts):
         raise ValueError("numbers with spaces between them, such as 0 10 20")
     if any(low >= high for low, high in itertools.pairwise(numbers)):
@@ -335,7 +335,7 @@ def _quantiles(text: str) -> float | list[float]:
         ValueError: saying what to type.
     """
     parts = [part for part in _SPLIT.split(text.strip()) if part]
-    numbers = [_number(part) for part in parts]
+    numbers = [number_of(part) for part in parts]
     if not numbers or any(number is None or not 0 < number < 1 for number in numbers):
         raise ValueError("numbers between 0 and 1, such as 0.5 or 0.25, 0.5, 0.75")
     found = [float(number) for number in numbers if number is not None]
@@ -381,26 +381,10 @@ def _value(choice: Choice, text: str) -> Any:
         if choice.labels and text not in choice.labels:
             raise ValueError(f"one of {', '.join(choice.labels[:6])}{' …' if len(choice.labels) > 6 else ''}")
         return text
-    number = _number(text)
+    number = number_of(text)
     if number is None:
         raise ValueError("a number")
     return number
-
-
-def _number(text: str) -> float | int | None:
-    """A number as people type it, with commas between thousands or without."""
-    text = text.strip().replace("−", "-").replace(",", "")
-    if not _NUMBER.fullmatch(text):
-        return None
-    number = float(text)
-    if not math.isfinite(number):
-        return None
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number
-
-
-def _positive(text: str) -> float | int | None:
-    number = _number(text)
-    return number if number is not None and number > 0 else None
 
 
 def _typed(value: Any) -> str:

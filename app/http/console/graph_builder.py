@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.http.console.builder import Fields, Wrong
+from app.http.console.numbers import positive
 
 #: What a form can ask: its word, and for a person.
 KINDS = (
@@ -93,11 +94,8 @@ class GraphBuilder:
             case _:
                 wrong["kind"] = "choose what to ask"
         if self.within:
-            try:
-                width = float(self.within.replace(",", ""))
-            except ValueError:
-                width = 0.0
-            if not 0 < width < float("inf"):
+            width = positive(self.within)
+            if width is None:
                 wrong["within"] = "a number above 0"
             asked["within"] = width
         if self.adaptive:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from app.http.console.asking import form_key, priced, refusal_of, shown_answer
 from app.http.console.builder import KINDS, OPERATORS, Builder, Choice, Wrong
 from app.http.console.gate import Analyst, ConsoleRoute, Form, OwnForm
 from app.http.console.graph_builder import GraphBuilder
+from app.http.console.numbers import number_of
 from app.http.console.rendering import page
 from app.http.context import Context
 from app.http.dependencies import AppContext
@@ -72,7 +72,7 @@ async def ask(request: Request, context: AppContext, login: Analyst, form: OwnFo
     except Wrong as error:
         return await _page(request, context, login, desk, builder, nonce=nonce, wrong=error.told, form=form)
     session = desk.session["id"]
-    most = _amount(form.get("at_most"))
+    most = number_of(form.get("at_most"))
     if most is not None:
         asked["at_most"] = most
     key = form_key(login.principal, f"/v1/sessions/{session}/queries", nonce, asked)
@@ -116,10 +116,10 @@ async def price(request: Request, context: AppContext, login: Analyst, form: Own
 async def open_session(request: Request, context: AppContext, login: Analyst, form: OwnForm, name: str) -> Response:
     """Open a session, or rehearse one on made-up records."""
     context.authenticator.count_heavy(login.principal)
-    asked: dict[str, Any] = {"dataset": name, "epsilon": _amount(form.get("epsilon"))}
+    asked: dict[str, Any] = {"dataset": name, "epsilon": number_of(form.get("epsilon"))}
     if form.get("questions"):
-        count = _amount(form.get("questions"))
-        asked["max_queries"] = int(count) if count is not None and count == int(count) else form.get("questions")
+        count = number_of(form.get("questions"))
+        asked["max_queries"] = form.get("questions") if count is None else count
     if form.get("do") == "rehearse":
         asked["dummy"] = True
     nonce = form.get("nonce") or _nonce()
@@ -293,12 +293,3 @@ async def _page(
 
 def _nonce() -> str:
     return secrets.token_urlsafe(16)
-
-
-def _amount(text: str) -> float | None:
-    """A number of a form; None where there is none."""
-    try:
-        number = float(text.replace(",", ""))
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

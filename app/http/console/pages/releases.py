@@ -17,6 +17,7 @@ from app.http import openings
 from app.http.console.asking import form_key, refusal_of
 from app.http.console.downloads import export
 from app.http.console.gate import Analyst, ConsoleRoute, LoggedIn, OwnForm
+from app.http.console.numbers import number_of
 from app.http.console.rendering import page
 from app.http.context import Context
 from app.http.dependencies import AppContext, UseCases
@@ -53,6 +54,8 @@ async def new(request: Request, context: AppContext, login: Analyst, dataset: st
             told |= {"ways": [_way(each) for each in found["methods"]], "numbers": found["numbers"]}
         except CuratorError as error:
             told["refusal"] = refusal_of(error)
+    elif asked.get("epsilon"):
+        told["refusal"] = {"title": "Epsilon is no number", "detail": "say epsilon with a point before its decimals"}
     return page(
         request,
         "release_new.html.jinja",
@@ -144,11 +147,8 @@ def _datasets(context: Context, actor: Principal, name: str) -> dict[str, Any]:
 
 def _asked(dataset: dict[str, Any] | None, way: str, epsilon: str) -> dict[str, Any] | None:
     """What a form asks for; None where it says nothing that could be."""
-    if dataset is None:
-        return None
-    try:
-        amount = float(epsilon.replace(",", ""))
-    except ValueError:
+    amount = number_of(epsilon)
+    if dataset is None or amount is None:
         return None
     if dataset["kind"] == "table":
         workload: dict[str, Any] = {"marginals": int(way) if way in ("1", "2", "3") else 2}

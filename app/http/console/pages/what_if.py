@@ -13,6 +13,7 @@ from starlette.responses import Response
 from app.declarations.errors import CuratorError
 from app.http.console.asking import refusal_of
 from app.http.console.gate import Analyst, ConsoleRoute
+from app.http.console.numbers import positive
 from app.http.console.rendering import page
 from app.http.dependencies import AppContext
 
@@ -52,11 +53,8 @@ async def show(request: Request, context: AppContext, login: Analyst, name: str)
 
 
 def _number(text: str, default: float) -> float:
-    try:
-        number = float(text.replace(",", ""))
-    except ValueError:
-        return default
-    return number if 0 < number < 1e12 else default
+    number = positive(text)
+    return float(number) if number is not None and number < 1e12 else default
 
 
 def _told(points: list[dict[str, Any]], epsilon: float, questions: int) -> dict[str, Any]:
