@@ -126,6 +126,11 @@ class Datasets:
             views = [_seen(tx, row, actor) for row in rows]
         return Page(views, rows[-1].name if others else None)
 
+    def names(self) -> Sequence[str]:
+        """The names of the registered data sets, in their order."""
+        with self._store.read() as tx:
+            return [name for name in tx.vault_entries() if not name.startswith(DUMMY)]
+
     def public(self, name: str) -> PublicDataset:
         """The facts of a data set that plans may read.
 

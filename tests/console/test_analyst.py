@@ -329,7 +329,8 @@ def test_statements(service: Service, ann: Visitor, name: str) -> None:
 
 
 def test_a_release(service: Service, ann: Visitor, name: str) -> None:
-    """The ways side by side, one taken once, its files. Catches a second release of two clicks."""
+    """The ways side by side, one taken once, its files. Catches a second release of two clicks, and one of another data
+    set than was named."""
     page = ann.get("/console/releases/new", params={"dataset": name, "way": "2", "epsilon": "0.2"})
     assert "factorization" in page.text
     odd = ann.get("/console/releases/new", params={"dataset": name, "way": "2", "epsilon": "0,2"})
@@ -337,7 +338,8 @@ def test_a_release(service: Service, ann: Visitor, name: str) -> None:
     form = {"dataset": name, "way": "2", "epsilon": "0.2", "method": "factorization", "nonce": "n" * 20}
     taken = [ann.form("/console/releases", form).headers["location"] for _ in range(2)]
     assert taken[0] == taken[1]
-    for fields, status in (({"epsilon": "99"}, 422), ({"method": MARKUP}, 422), ({"epsilon": "x"}, 404)):
+    refused = (({"epsilon": "99"}, 422), ({"method": MARKUP}, 422), ({"epsilon": "x"}, 404), ({"dataset": "no"}, 404))
+    for fields, status in refused:
         assert ann.form("/console/releases", {**form, **fields}).status_code == status
     id = taken[0].rpartition("/")[2]
     with api(service, ann).stream("GET", f"/v1/releases/{id}/events") as events:

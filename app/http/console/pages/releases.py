@@ -43,7 +43,7 @@ def all_of_them(request: Request, services: UseCases, login: LoggedIn, asked: By
 async def new(request: Request, context: AppContext, login: Analyst, dataset: str = "") -> Response:
     """A workload, and the ways to have it answered with the errors to expect of each."""
     asked = request.query_params
-    described = await run_in_threadpool(_datasets, context, login.principal, dataset)
+    described = await run_in_threadpool(_choice, context, login.principal, dataset)
     told: dict[str, Any] = {"ways": None, "numbers": None, "refusal": None}
     wanted = _asked(described["dataset"], asked.get("way", ""), asked.get("epsilon", ""))
     if wanted is not None:
@@ -72,9 +72,8 @@ async def new(request: Request, context: AppContext, login: Analyst, dataset: st
 async def ask(request: Request, context: AppContext, login: Analyst, form: OwnForm) -> Response:
     """Ask for a release by one of the ways."""
     actor = login.principal
-    described = await run_in_threadpool(_datasets, context, actor, form.get("dataset"))
-    dataset = described["dataset"]
-    if dataset is not None and form.get("tables"):
+    dataset = await run_in_threadpool(context.services.datasets.describe, form.get("dataset"), actor)
+    if form.get("tables"):
         # Tables that agree, from what a session was told: by itself it spends nothing.
         asked: dict[str, Any] | None = {
             "dataset": dataset["name"],
@@ -96,7 +95,7 @@ async def ask(request: Request, context: AppContext, login: Analyst, form: OwnFo
             "release_new.html.jinja",
             login,
             status=422,
-            **described,
+            **await run_in_threadpool(_choice, context, actor, dataset["name"]),
             ways=None,
             numbers=None,
             refusal=refusal_of(error),
@@ -132,15 +131,18 @@ async def file(request: Request, context: AppContext, login: LoggedIn, id: str, 
     return await export(request, context, login.principal, f"release-{id[:8]}-{part}.{form}", make)
 
 
-def _datasets(context: Context, actor: Principal, name: str) -> dict[str, Any]:
-    """The data sets that a release may be of, and the one that was named."""
-    found = context.services.datasets.list("", 1000, actor).items
-    open_ones = [each for each in found if each["status"] == "registered"]
-    chosen = next((each for each in open_ones if each["name"] == name), open_ones[0] if open_ones else None)
-    mine = [] if chosen is None else context.services.sessions.newest(actor, "", 50, chosen["name"]).items
+def _choice(context: Context, actor: Principal, name: str) -> dict[str, Any]:
+    """The names of data sets that a release may be of, the one that is chosen, the first where none is, and the
+    sessions on it whose answers can be made to agree."""
+    services = context.services
+    names = services.datasets.names()
+    if not names:
+        return {"names": names, "dataset": None, "sessions": []}
+    chosen = name if name in names else names[0]
+    mine = services.sessions.newest(actor, "", 50, chosen).items
     return {
-        "datasets": open_ones,
-        "dataset": chosen,
+        "names": names,
+        "dataset": services.datasets.describe(chosen, actor),
         "sessions": [each for each in mine if each["queries_asked"] and "dummy" not in each],
     }
 
