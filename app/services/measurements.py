@@ -116,6 +116,17 @@ class Measurements:
         items = [_view(space, row, orjson.loads(row.line)) for _, row in rows if _sees(actor, row)]
         return Page(items, str(rows[-1][0]) if others else None)
 
+    def count(self, actor: Principal, name: str) -> int:
+        """How many measurements of a data set the actor may see.
+
+        Raises:
+            NotFound: when there is no such data set.
+            Forbidden: when access is by grant, and the actor has none.
+        """
+        self._datasets.seen(actor, name)
+        with self._store.read() as tx:
+            return tx.count_evidence(name, shared=not _sees_all(actor))
+
     def get(self, actor: Principal, name: str, id: str) -> Released:
         """A measurement with its values.
 
@@ -135,8 +146,12 @@ class Measurements:
         return public_dataset(self._datasets.seen(actor, name)).space
 
 
+def _sees_all(actor: Principal) -> bool:
+    return actor.role in ("admin", "auditor")
+
+
 def _sees(actor: Principal, row: EvidenceRow) -> bool:
-    return row.shared or actor.role in ("admin", "auditor")
+    return row.shared or _sees_all(actor)
 
 
 def _view(space: Space, row: EvidenceRow, record: dict[str, Any]) -> dict[str, Any]:

@@ -249,6 +249,20 @@ def test_files_of_an_answer(service: Service, ann: Visitor, name: str) -> None:
         assert ann.get(path).status_code == 404
 
 
+def test_how_much_was_measured(service: Service, ann: Visitor, name: str) -> None:
+    """Catches a count that is not that of the contract, and one for somebody who may not see what was measured."""
+    page = ann.get(opened(ann, name))
+    for attribute in ("sex", "age"):
+        ask(ann, name, page, **{"by-0": attribute})
+        page = ann.get(f"/console/datasets/{name}/ask")
+    listed = api(service, ann).get(f"/v1/datasets/{name}/measurements").json()["items"]
+    assert f"<dt>Measured so far</dt><dd>{len(listed)} tables" in page.text
+    closed = people(service, access="granted")
+    shut = ann.get(f"/console/datasets/{closed}/ask")
+    assert shut.status_code == 200
+    assert "Measured so far" not in shut.text
+
+
 def test_what_others_asked_is_not_shown(service: Service, ann: Visitor, name: str) -> None:
     """Catches a session, an answer or a file that another analyst, or an admin, sees by its address; and the auditor,
     who sees all, shut out."""

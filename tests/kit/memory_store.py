@@ -567,6 +567,9 @@ class MemoryTransaction:
         sizes = itertools.accumulate(len(row.line) for row in rows)
         return [row.sha256 for row, size in zip(rows, sizes, strict=True) if size <= most_bytes]
 
+    def count_evidence(self, dataset: str, *, shared: bool) -> int:
+        return sum(row.shared or not shared for _, row in self._evidence(dataset))
+
     def evidence_page(self, dataset: str, after: int, most: int) -> tuple[list[tuple[int, EvidenceRow]], bool]:
         found = [((number, row), len(row.line)) for number, row in self._evidence(dataset) if number > after]
         return _fitting(found, most)

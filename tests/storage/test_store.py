@@ -808,6 +808,9 @@ class TestEvidence:
             assert tx.shared_evidence(data.name, 1000) == [row.sha256 for row in rows if row.shared]
             assert tx.shared_evidence(data.name, 20) == [row.sha256 for row in rows if row.shared][:2]
             assert tx.shared_evidence("another", 1000) == []
+            assert tx.count_evidence(data.name, shared=False) == len(rows)
+            assert tx.count_evidence(data.name, shared=True) == sum(row.shared for row in rows) < len(rows)
+            assert tx.count_evidence("another", shared=False) == 0
 
     def test_pages_of_measurements(self, store: SqlStore, data: DatasetRow, asked: SessionRow) -> None:
         """In order, none left out or told twice, none of them too long. Catches a page whose size depends on what was

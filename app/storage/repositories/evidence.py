@@ -58,6 +58,11 @@ class Evidence(BaseTransaction):
             names.append(name)
         return names
 
+    def count_evidence(self, dataset: str, *, shared: bool) -> int:
+        """How many measurements of a data set there are; with ``shared`` of what may serve every session alone."""
+        which = [c.dataset == dataset, *([c.shared.is_(True)] if shared else [])]
+        return int(self.connection.execute(select(func.count()).select_from(t.evidence).where(*which)).scalar_one())
+
     def evidence_page(self, dataset: str, after: int, most: int) -> tuple[list[tuple[int, EvidenceRow]], bool]:
         """Measurements of a data set numbered beyond ``after``, each with its number, in order; and whether there are
         others: up to ``most``, or fewer where they are long.

@@ -26,7 +26,7 @@ from app.http.context import Context
 from app.http.dependencies import AppContext
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
-from app.services.errors import NotFound, Unavailable
+from app.services.errors import Forbidden, NotFound, Unavailable
 from app.services.principals import Principal
 
 router = APIRouter(prefix="/console/datasets/{name}/ask", include_in_schema=False, route_class=ConsoleRoute)
@@ -211,14 +211,17 @@ def _desk(context: Context, actor: Principal, name: str, session: str, *, around
         view,
         [each for each in mine if view is None or each["id"] != view["id"]],
         list(reversed(entries)),
-        len(services.measurements.list(actor, name, 0, 1000).items) if around and _sees(dataset, actor) else None,
+        _measured(context, actor, name) if around else None,
         {each["name"]: Choice.of(each) for each in dataset["domain"].get("attributes", ())},
     )
 
 
-def _sees(dataset: dict[str, Any], actor: Principal) -> bool:
-    """Whether what was measured is shown to somebody: where access is by grant, not without one."""
-    return bool(dataset["access"] != "granted" or actor.role != "analyst" or dataset["grant"] is not None)
+def _measured(context: Context, actor: Principal, name: str) -> int | None:
+    """How much was measured of a data set; None where that is not shown to the actor."""
+    try:
+        return context.services.measurements.count(actor, name)
+    except Forbidden:
+        return None
 
 
 async def _priced(
