@@ -10,6 +10,8 @@ import signal
 import socket
 import sys
 
+# A command may run before its number has come back: a SIGTERM of that time waits, and goes on to it afterwards.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 launcher = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 launcher.connect(sys.argv[1])
 order = {
@@ -21,4 +23,5 @@ order = {
 socket.send_fds(launcher, [marshal.dumps(order)], [0, 1, 2])
 command = int(launcher.recv(32))
 signal.signal(signal.SIGTERM, lambda *_: os.kill(command, signal.SIGTERM))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 os._exit(int(launcher.recv(32) or 137))
