@@ -126,10 +126,10 @@ class Datasets:
             views = [_seen(tx, row, actor) for row in rows]
         return Page(views, rows[-1].name if others else None)
 
-    def names(self) -> Sequence[str]:
-        """The names of the registered data sets, in their order."""
+    def names(self, *, retired: bool = False) -> Sequence[str]:
+        """The names of the registered data sets, or of those that are retired, in their order."""
         with self._store.read() as tx:
-            return [name for name in tx.vault_entries() if not name.startswith(DUMMY)]
+            return tx.dataset_names(retired=retired)
 
     def public(self, name: str) -> PublicDataset:
         """The facts of a data set that plans may read.

@@ -103,6 +103,28 @@ class Sessions:
             views = [holder_view(row, _asked_at(tx, row)) for row in rows]
         return Page(views, rows[-1].id if others else None)
 
+    def open_ones(self, actor: Principal, after: str, most: int) -> Page:
+        """All open sessions in the order they were opened, as :meth:`of_dataset` tells those of a data set, beyond the
+        one of that id.
+
+        Raises:
+            InvalidRequest: when ``after`` is neither empty nor a session.
+        """
+        actor.require("admin")
+        last = find_session(self._store, after) if after else None
+        if after and last is None:
+            raise InvalidRequest("after: the id of a session, as the link to the next page has it")
+        with self._store.read() as tx:
+            rows, others = tx.open_page(last, most)
+            views = [holder_view(row, _asked_at(tx, row)) for row in rows]
+        return Page(views, rows[-1].id if others else None)
+
+    def count_open(self, actor: Principal) -> int:
+        """How many there are."""
+        actor.require("admin")
+        with self._store.read() as tx:
+            return tx.count_open()
+
 
 def _asked_at(tx: Transaction, row: SessionRow) -> str | None:
     """When an open session got its last entry: what tells one that is at work from one that is forgotten. None for a

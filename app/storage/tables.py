@@ -95,10 +95,11 @@ sessions = Table(
     Column("head_hash", String(64), nullable=False),
     Column("opened_at", String(32), nullable=False),
     Column("closed_at", String(32)),
-    # The order of lists: of all sessions, of a data set's, and of one owner's.
+    # The order of lists: of all sessions, of a data set's, of one owner's, and of those that are open.
     Index("ix_sessions_dataset_opened_at_id", "dataset", "opened_at", "id"),
     Index("ix_sessions_opened_at_id", "opened_at", "id"),
     Index("ix_sessions_owner_opened_at_id", "owner", "opened_at", "id"),
+    Index("ix_sessions_status_opened_at_id", "status", "opened_at", "id"),
 )
 
 #: ``kind`` of an entry: what a session needs to know of it when it is loaded again.

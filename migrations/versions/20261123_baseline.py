@@ -102,6 +102,7 @@ def upgrade() -> None:
     op.create_index("ix_sessions_dataset_opened_at_id", "sessions", ["dataset", "opened_at", "id"])
     op.create_index("ix_sessions_opened_at_id", "sessions", ["opened_at", "id"])
     op.create_index("ix_sessions_owner_opened_at_id", "sessions", ["owner", "opened_at", "id"])
+    op.create_index("ix_sessions_status_opened_at_id", "sessions", ["status", "opened_at", "id"])
 
     op.create_table(
         "entries",

@@ -42,8 +42,8 @@ def office(service: Service) -> Office:
 
 def pages(name: str) -> list[str]:
     own = ("", "/declaration", "/sessions", "/grants", "/ledger", "/commitment", "/retire")
-    others = ("/console", "/console/datasets/new", "/console/people", "/console/people/ann/key", "/console/operation")
-    return [*(f"/console/datasets/{name}{part}" for part in own), *others]
+    others = ("/datasets/new", "/people", "/people/ann/key", "/operation", "/to-look-at", "")
+    return [*(f"/console/datasets/{name}{part}" for part in own), *(f"/console{part}" for part in others)]
 
 
 @pytest.mark.slow

@@ -61,8 +61,9 @@ def survey(service: Service) -> str:
 
 def paths(name: str) -> list[str]:
     own = ("", "/declaration", "/sessions", "/grants", "/ledger", "/commitment", "/retire")
+    homes = ("/console/to-look-at", "/console")
     rest = ["/console/datasets/new", "/console/people", "/console/people/ann/key", "/console/people/ann/revoke"]
-    return [f"/console/datasets/{name}{part}" for part in own] + [*rest, "/console/operation", "/console"]
+    return [f"/console/datasets/{name}{part}" for part in own] + [*rest, "/console/operation", *homes]
 
 
 def send(
@@ -285,7 +286,35 @@ def test_forgotten_sessions_are_told(service: Service, admin: Visitor, survey: s
     entry's."""
     (held,) = service.admin.get(f"/v1/datasets/{survey}/sessions").json()["items"]
     assert held["opened_at"] <= held["asked_at"]
-    assert "was not asked for" not in admin.get("/console").text
+    assert "was not asked for" not in admin.get("/console/to-look-at").text
+
+
+def test_what_to_look_at(service: Service, admin: Visitor) -> None:
+    """Catches a budget that is used up and not told, a part of the first page that is a whole one, and numbers of the
+    first page that are not those of the lists."""
+    name = people(service, budget={"epsilon": 1.0, "delta": 1e-6})
+    ended = people(service)
+    opened = service.admin.post("/v1/sessions", json={"dataset": name, "epsilon": 0.95, "max_queries": 9}).json()
+    service.admin.post("/v1/sessions", json={"dataset": name, "epsilon": 0, "dummy": True, "max_queries": 9})
+    service.admin.delete(f"/v1/datasets/{ended}")
+    whole = admin.get("/console/to-look-at").text
+    part = admin.get("/console/to-look-at", headers={"HX-Request": "true"}).text
+    for text in (whole, part):
+        assert f"{name} has little left to give" in text
+    assert part.startswith("<section")
+    assert whole.startswith("<!doctype html>")
+    first = admin.get("/console").text
+    listed = service.admin.get("/v1/datasets?limit=1000").json()["items"]
+    registered = [each["name"] for each in listed if each["status"] == "registered"]
+    sessions = [
+        each
+        for dataset in registered
+        for each in service.admin.get(f"/v1/datasets/{dataset}/sessions?limit=1000").json()["items"]
+    ]
+    assert opened["id"] in {each["id"] for each in sessions}
+    assert f"<dt>Open sessions</dt><dd>{sum(each['status'] == 'open' for each in sessions)}<" in first
+    assert f"<dt>Data sets</dt><dd>{len(registered)}<small>{len(listed) - len(registered)} retired" in first
+    assert ended in first
 
 
 def test_lists_come_a_page_at_a_time(admin: Visitor, survey: str) -> None:

@@ -257,6 +257,10 @@ class MemoryTransaction:
         rows = [row for row in self.datasets() if row.name > after and not row.name.startswith("~")]
         return _fitting([(row, len(str(row.spec))) for row in rows], most)
 
+    def dataset_names(self, *, retired: bool) -> list[str]:
+        rows = self._tables.datasets.values()
+        return sorted(row.name for row in rows if (row.retired_at is not None) == retired and row.name[0] != "~")
+
     def vault_entries(self) -> dict[str, dict[str, str]]:
         return {row.name: row.vault_entry for row in self.datasets() if row.retired_at is None}
 
@@ -340,6 +344,17 @@ class MemoryTransaction:
         found = [row for row in self._in_order() if owner in (None, row.owner) and (row.opened_at, row.id) > beyond]
         found = [row for row in found if dataset in (None, row.dataset)]
         return _fitting([(row, len(row.header)) for row in found], most)
+
+    def open_page(self, after: SessionRow | None, most: int) -> tuple[list[SessionRow], bool]:
+        beyond = ("", "") if after is None else (after.opened_at, after.id)
+        found = [row for row in self._open() if (row.opened_at, row.id) > beyond]
+        return _fitting([(row, len(row.header)) for row in found], most)
+
+    def count_open(self) -> int:
+        return len(self._open())
+
+    def _open(self) -> list[SessionRow]:
+        return [row for row in self._in_order() if row.status == "open" and row.dataset[0] != "~"]
 
     def newest_sessions(
         self, owner: str, before: SessionRow | None, most: int, dataset: str | None, *, open: bool

@@ -373,6 +373,10 @@ class TestDatasets:
             assert all(len(page) == 1 for page in pages)
             assert tx.vault_entries()[data.name] == data.vault_entry
             assert tx.vault_entries().keys() == {row.name for row in tx.datasets() if row.retired_at is None}
+            for retired in (False, True):
+                there = [row for row in tx.datasets() if (row.retired_at is not None) == retired]
+                named = sorted(row.name for row in there if not row.name.startswith("~"))
+                assert tx.dataset_names(retired=retired) == named
             assert tx.dataset("none") is None
         with store.write() as tx:
             assert tx.dataset(data.name, lock=True) == data
@@ -546,6 +550,12 @@ class TestSessions:
             assert tx.sessions_page(None, None, 10, "nothing") == ([], False)
             assert (tx.datasets_of(somebody.name), tx.datasets_of("nobody")) == ({data.name}, set())
             assert tx.open_in(data.name) == [s.id for s in (early, theirs, *twins, late)]
+            for most in (1, 3, 100):
+                found = list(chain.from_iterable(walked(lambda after, most=most: tx.open_page(after, most))))
+                assert [s for s in found if s.dataset == data.name] == [early, theirs, *twins, late]
+                assert len(found) == len({s.id for s in found}) == tx.count_open()
+                assert {s.status for s in found} == {"open"}
+                assert not any(s.dataset.startswith("~") for s in found)
             assert tx.last_opened_in(data.name) == late.opened_at
             assert tx.last_opened_in("nobody") == ""
 

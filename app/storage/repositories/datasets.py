@@ -61,6 +61,13 @@ class Datasets(BaseTransaction):
         rows, others = self._page(DatasetRow, (c.name,), (after,), most, ~c.name.startswith("~"), long=c.spec)
         return [_read(row) for row in rows], others
 
+    def dataset_names(self, *, retired: bool) -> list[str]:
+        """The names of the data sets that are retired, or of those that are not, in order, made-up ones left out."""
+        ended = c.retired_at.is_not(None) if retired else c.retired_at.is_(None)
+        return list(
+            self.connection.execute(select(c.name).where(ended, ~c.name.startswith("~")).order_by(c.name)).scalars()
+        )
+
     def vault_entries(self) -> dict[str, dict[str, str]]:
         """The entry that names the private file of each data set that is not retired, by the data set's name."""
         rows = self.connection.execute(select(c.name, c.vault_entry).where(c.retired_at.is_(None)).order_by(c.name))

@@ -16,6 +16,8 @@ from app.storage import tables as t
 from app.storage.transaction import LOCK_NOT_AVAILABLE, BaseTransaction, columns, numbered, typed_rows
 
 c = t.sessions.c
+#: What :meth:`Sessions.open_page` and :meth:`Sessions.count_open` look at.
+_OPEN = (c.status == "open", ~c.dataset.startswith("~"))
 _MOVED = (
     "status",
     "sequence",
@@ -146,6 +148,17 @@ class Sessions(BaseTransaction):
         """The open sessions of a data set, in the order they were opened."""
         found = select(c.id).where(c.dataset == dataset, c.status == "open").order_by(c.opened_at, c.id)
         return list(self.connection.execute(found).scalars())
+
+    def open_page(self, after: SessionRow | None, most: int) -> tuple[list[SessionRow], bool]:
+        """Up to ``most`` open sessions opened after ``after``, of all data sets but made-up ones, in the order in which
+        they were opened; and whether there are others.
+        """
+        start = None if after is None else (after.opened_at, after.id)
+        return self._page(SessionRow, (c.opened_at, c.id), start, most, *_OPEN, long=c.header)
+
+    def count_open(self) -> int:
+        """How many sessions are open, of all data sets but made-up ones."""
+        return int(self.connection.execute(select(func.count()).select_from(t.sessions).where(*_OPEN)).scalar_one())
 
     def last_opened_in(self, dataset: str) -> str:
         """When a session of a data set was opened last, by the clocks that were read then; nothing where none was."""

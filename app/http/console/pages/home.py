@@ -1,4 +1,7 @@
-"""The first page of each role. An admin's says whether the service can work, where budgets stand, what to look at."""
+"""The first page of each role. An admin's says whether the service can work, where budgets stand, what to look at.
+
+What to look at is a page of its own, which the first one asks for once it is shown: it takes all data sets.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.http.console.budgets import every
-from app.http.console.gate import ConsoleRoute, LoggedIn
+from app.http.console.gate import HEAVY, Admin, ConsoleRoute, LoggedIn
 from app.http.console.rendering import page
 from app.http.context import Context
 from app.http.dependencies import AppContext
@@ -20,6 +23,8 @@ from app.services.principals import Principal
 
 router = APIRouter(include_in_schema=False, route_class=ConsoleRoute)
 
+#: Data sets whose budgets the first page shows; the list of them has all.
+SHOWN = 50
 #: Days without a question after which an open session is told of: it holds what others could have.
 IDLE_DAYS = 7
 #: Days after which witnesses should have come again.
@@ -34,10 +39,7 @@ def home(request: Request, context: AppContext, login: LoggedIn) -> Response:
     if login.principal.role != "admin":
         return RedirectResponse("/console/verdict" if login.principal.role == "auditor" else "/console/datasets", 303)
     actor, services = login.principal, context.services
-    datasets = every(lambda after, most: services.datasets.list(after, most, actor))
-    registered = [each for each in datasets if each["status"] == "registered"]
-    sessions = {each["name"]: every(partial(services.sessions.of_dataset, actor, each["name"])) for each in registered}
-    open_ones = [each for found in sessions.values() for each in found if each["status"] == "open"]
+    names, retired = services.datasets.names(), services.datasets.names(retired=True)
     samples = context.metrics.samples.all()
     note = services.log.checkpoint()
     return page(
@@ -45,13 +47,29 @@ def home(request: Request, context: AppContext, login: LoggedIn) -> Response:
         "overview.html.jinja",
         login,
         problem=context.lifecycle.ready(),
-        datasets=registered,
-        retired=[each for each in datasets if each["status"] == "retired"],
-        open_sessions=len(open_ones),
+        datasets=[services.datasets.describe(name, actor) for name in names[:SHOWN]],
+        all_datasets=len(names),
+        retired=retired,
+        open_sessions=services.sessions.count_open(actor),
         waiting=int(samples[-1].sum("curator_waiting_requests")) if samples else 0,
         releases=int(samples[-1].sum("curator_releases", "queued", "running")) if samples else 0,
         log_size=int(note.split(b"\n")[1]),
-        told=[*_budgets(registered), *_idle(open_ones), *_witnesses(context)],
+    )
+
+
+@router.get("/console/to-look-at", dependencies=[HEAVY])
+def to_look_at(request: Request, context: AppContext, login: Admin) -> Response:
+    """What is used up, forgotten or out of date; a part of the first page alone, where a script asks for it."""
+    actor, services = login.principal, context.services
+    datasets = every(lambda after, most: services.datasets.list(after, most, actor))
+    registered = (each for each in datasets if each["status"] == "registered")
+    sessions = every(partial(services.sessions.open_ones, actor))
+    part = request.headers.get("hx-request") == "true"
+    return page(
+        request,
+        "part_to_look_at.html.jinja" if part else "to_look_at.html.jinja",
+        login,
+        told=[*_budgets(registered), *_idle(sessions), *_witnesses(context)],
         others=_others(context, actor),
     )
 
