@@ -115,7 +115,7 @@ UV_COMPILE = $(BIN)/uv pip compile pyproject.toml clients/python/pyproject.toml 
 	--generate-hashes --no-strip-extras --no-emit-index-url --no-emit-package curator-client --no-header --quiet
 
 # Of both distributions, without the client's `replay`: that is the service, which no index has.
-EXTRAS = arrow dev log pandas plot polars sqlalchemy test
+EXTRAS = arrow dev docs log pandas plot polars sqlalchemy test
 
 lock: $(VENV)/.python ## resolve the dependencies anew (UPGRADE=1 for the newest) and write both lock files
 	$(BIN)/python -m pip install --quiet uv
