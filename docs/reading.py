@@ -13,10 +13,12 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 MOST_WORDS = 25
-_BLOCKS = re.compile(r"^(?:```.*?^```|:::.*?^:::|<!--.*?-->|\$\$.*?\$\$)$", re.MULTILINE | re.DOTALL)
+_BLOCKS = re.compile(r"^(?:```.*?^```|:::.*?^:::|<!--.*?-->|\$\$.*?\$\$|\([\w-]+\)=)$", re.MULTILINE | re.DOTALL)
+#: Lines further in than any list are formulas.
+_INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n)+(?=\n|\Z)")
 _LINK = re.compile(r"!?\[([^]]*)\]\([^)]*\)")
 _ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s+|^>\s?|^: ", re.MULTILINE)
-_ENDS = re.compile(r"(?<=[.!?:;])[\"')*_]*\s+(?=[\"'(*_`]*[\w`])")
+_ENDS = re.compile(r"(?<=[.!?:;])[\"')*_]*\s+(?=[\"'(*_`]*[\w`∎])")
 
 
 def sentences(text: str) -> Iterator[str]:
@@ -24,12 +26,12 @@ def sentences(text: str) -> Iterator[str]:
 
     A colon or a semicolon ends one: what follows is read by itself.
     """
-    text = _BLOCKS.sub("", re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL))
+    text = _INDENTED.sub("", _BLOCKS.sub("", re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)))
     text = re.sub(r"`[^`]*`", "code", _LINK.sub(r"\1", text))
     paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s|#|:\s)", text)
     for paragraph in paragraphs:
         plain = _ITEM.sub("", paragraph).strip()
-        if plain and not plain.startswith(("#", "|", "(", "{")):
+        if plain and not plain.startswith(("#", "|")):
             yield from (found for found in _ENDS.split(" ".join(plain.split())) if found)
 
 
