@@ -21,7 +21,7 @@ unit fast fuzz: export TMPDIR ?= $(or $(SCRATCH),/tmp)
 # Every worker and every server that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup browser assets demo papers serve test quick fast lint types layers unit fuzz bench lock wheels image clean
+.PHONY: help setup browser assets demo docs papers serve test quick fast lint types layers unit r fuzz bench lock wheels image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -65,6 +65,9 @@ demo: setup ## a survey, 84 tables, a promise for 50,000 questions, two cheats; 
 papers: setup ## the papers' constructions: three audited sessions; DEMO_DATA=DIR runs on real data
 	@$(BIN)/curator demo --papers $(if $(DEMO_DATA),--data "$(DEMO_DATA)")
 
+docs: setup ## these documents as a site, in build/site
+	$(BIN)/sphinx-build -q -W --keep-going -j auto -d build/doctrees docs build/site
+
 serve: setup ## the service on port 8000, its data in ./var
 	$(BIN)/curator serve
 
@@ -94,6 +97,14 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 unit: setup browser ## the tests alone; PYTEST_ARGS="-k name" narrows them
 	$(PYTEST) $(PYTEST_ARGS)
+
+# What the client in R is built and tested with, by Debian's names.
+R_PACKAGES := r-base-core r-cran-httr2 r-cran-jsonlite r-cran-knitr r-cran-rmarkdown r-cran-testthat pandoc
+r: setup ## the client in R: built, checked and tried at a real server; R comes by apt where it is missing
+	@Rscript -e 'for (p in c("httr2", "knitr", "testthat")) loadNamespace(p); stopifnot(rmarkdown::pandoc_available())' > /dev/null 2>&1 || { \
+		command -v apt-get > /dev/null || { echo "install R, pandoc and the packages httr2, knitr, rmarkdown and testthat: the client in R needs them" >&2; exit 1; }; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(R_PACKAGES) > /dev/null; }
+	$(BIN)/python clients/r/tools/check.py
 
 # How often the property tests are run on examples drawn anew.
 ROUNDS ?= 1

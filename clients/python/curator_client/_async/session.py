@@ -212,9 +212,8 @@ class AsyncSession:
     async def count(
         self, *conditions: Condition, within: float | None = None, adaptive: bool = False, **by_name: Any
     ) -> Answer:
-        """How many records satisfy all of some conditions, as for :func:`curator_client.where`::
-
-        await session.count(col("hrwage") >= 20, age=(None, 35))
+        """How many records satisfy all of some conditions, as for :func:`curator_client.where`, such as
+        ``await session.count(col("hrwage") >= 20, age=(None, 35))``.
         """
         return await self.ask(where(*conditions, **by_name).count(), within=within, adaptive=adaptive)
 
@@ -354,16 +353,14 @@ class AsyncSession:
     async def blocks(
         self, left: Groups, right: Groups | None = None, *, only: Literal["within"] | None = None
     ) -> Table:
-        """The edges between groups of nodes, or sums of a matrix' entries, as :func:`curator_client.blocks`::
-
-        print(await session.blocks({"red": [0, 1, 2], "blue": [3, 4]}))
+        """The edges between groups of nodes, or sums of a matrix' entries, as :func:`curator_client.blocks`, such as
+        ``print(await session.blocks({"red": [0, 1, 2], "blue": [3, 4]}))``.
         """
         return await self.ask(questions.blocks(left, right, only=only))
 
     async def degrees(self, side: Side | None = None, *, bins: Iterable[int] | None = None) -> Table:
-        """How many nodes of a graph have a degree in each bin, as :func:`curator_client.degrees`::
-
-        print(await session.degrees("out", bins=[0, 1, 2, 5, 10]))
+        """How many nodes of a graph have a degree in each bin, as :func:`curator_client.degrees`, such as
+        ``print(await session.degrees("out", bins=[0, 1, 2, 5, 10]))``.
         """
         return await self.ask(questions.degrees(side, bins=bins))
 

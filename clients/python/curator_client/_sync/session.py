@@ -212,9 +212,8 @@ class Session:
     def count(
         self, *conditions: Condition, within: float | None = None, adaptive: bool = False, **by_name: Any
     ) -> Answer:
-        """How many records satisfy all of some conditions, as for :func:`curator_client.where`::
-
-        session.count(col("hrwage") >= 20, age=(None, 35))
+        """How many records satisfy all of some conditions, as for :func:`curator_client.where`, such as
+        ``session.count(col("hrwage") >= 20, age=(None, 35))``.
         """
         return self.ask(where(*conditions, **by_name).count(), within=within, adaptive=adaptive)
 
@@ -350,16 +349,14 @@ class Session:
         return self.ask(questions.cut(left, right), within=within)
 
     def blocks(self, left: Groups, right: Groups | None = None, *, only: Literal["within"] | None = None) -> Table:
-        """The edges between groups of nodes, or sums of a matrix' entries, as :func:`curator_client.blocks`::
-
-        print(session.blocks({"red": [0, 1, 2], "blue": [3, 4]}))
+        """The edges between groups of nodes, or sums of a matrix' entries, as :func:`curator_client.blocks`, such as
+        ``print(session.blocks({"red": [0, 1, 2], "blue": [3, 4]}))``.
         """
         return self.ask(questions.blocks(left, right, only=only))
 
     def degrees(self, side: Side | None = None, *, bins: Iterable[int] | None = None) -> Table:
-        """How many nodes of a graph have a degree in each bin, as :func:`curator_client.degrees`::
-
-        print(session.degrees("out", bins=[0, 1, 2, 5, 10]))
+        """How many nodes of a graph have a degree in each bin, as :func:`curator_client.degrees`, such as
+        ``print(session.degrees("out", bins=[0, 1, 2, 5, 10]))``.
         """
         return self.ask(questions.degrees(side, bins=bins))
 
