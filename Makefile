@@ -37,7 +37,7 @@ $(VENV)/.dependencies: requirements-dev.lock $(VENV)/.python
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
 	@touch $@
 
-$(VENV)/.installed: pyproject.toml clients/python/pyproject.toml $(VENV)/.dependencies
+$(VENV)/.installed: pyproject.toml clients/python/pyproject.toml clients/python/curator_client/version.py $(VENV)/.dependencies
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . --editable clients/python
 	@touch $@
 
@@ -122,21 +122,24 @@ bench: setup ## the benchmarks: each prints a table and writes JSON, docs/ shows
 	$(BIN)/python -m benchmarks.document
 
 # The lock files name versions and hashes and no index: pip takes them from whatever index it is set up for.
-UV_COMPILE = $(BIN)/uv pip compile pyproject.toml clients/python/pyproject.toml --universal --python-version 3.11 \
-	--generate-hashes --no-strip-extras --no-emit-index-url --no-emit-package curator-client --no-header --quiet
+UV_COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url \
+	--no-emit-package curator-client --no-header --quiet $(if $(UPGRADE),--upgrade)
+BOTH = pyproject.toml clients/python/pyproject.toml
 
 # Of both distributions, without the client's `replay`: that is the service, which no index has.
 EXTRAS = arrow dev docs log pandas plot polars sqlalchemy test
 
-lock: $(VENV)/.python ## resolve the dependencies anew (UPGRADE=1 for the newest) and write both lock files
+lock: $(VENV)/.python ## resolve the dependencies anew (UPGRADE=1 for the newest) and write the lock files: of the service, of whoever works on it, and of what builds the wheels
 	$(BIN)/python -m pip install --quiet uv
-	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) $(addprefix --extra ,$(EXTRAS)) -o requirements-dev.lock
-	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) -c requirements-dev.lock -o requirements.lock
+	$(UV_COMPILE) $(BOTH) $(addprefix --extra ,$(EXTRAS)) -o requirements-dev.lock
+	$(UV_COMPILE) $(BOTH) -c requirements-dev.lock -o requirements.lock
+	echo hatchling | $(UV_COMPILE) - -c requirements-dev.lock -o requirements-build.lock
 
-# Of one version, and the one names the other by it: whoever has both wheels needs no checkout.
-wheels: setup ## both distributions as wheels, in dist
-	cd clients/python && $(CURDIR)/$(BIN)/hatchling build -t wheel -d $(CURDIR)/dist
-	CURATOR_CLIENT="==$$($(BIN)/hatchling metadata version)" $(BIN)/hatchling build -t wheel -d dist
+# The service asks for the client of its own version: whoever has both wheels needs no checkout.
+wheels: setup ## both distributions as wheels, built twice and compared, with their hashes and a list of what they need, in dist
+	$(BIN)/python release/wheels.py dist
+	$(BIN)/python release/sbom.py dist
+	cd dist && sha256sum *.whl *.cdx.json | tee SHA256SUMS
 
 image: ## the container image
 	docker build -t curator .

@@ -30,6 +30,7 @@ from app.storage.database import AlreadyServed, is_sqlite, make_engines
 from app.storage.ledger_watch import LedgerWatch, OldDatabase
 from app.storage.migrate import NewerDatabase, pending
 from app.storage.migrate import migrate as apply_migrations
+from curator_client.version import __version__
 
 logger = structlog.get_logger(__name__)
 
@@ -129,7 +130,14 @@ def serve(host: str, port: int, workers: int) -> None:
     try:
         prepare(settings)
         allow_open_files(2 * settings.max_connections + SPARE_FILES)
-        logger.info("serving", host=host, port=port, workers=workers, database="embedded" if embedded else "server")
+        logger.info(
+            "serving",
+            version=__version__,
+            host=host,
+            port=port,
+            workers=workers,
+            database="embedded" if embedded else "server",
+        )
         config = uvicorn.Config(
             "app.bootstrap.serving:application",
             factory=True,

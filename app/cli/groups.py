@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
+
+from curator_client.version import __version__
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -36,5 +40,22 @@ cli.add_typer(releases, name="release")
 cli.add_typer(vault, name="vault")
 cli.add_typer(log, name="log")
 cli.add_typer(audits, name="audit")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"curator {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def _whole(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 #: All of them, each with its commands.
 groups = (cli, principals, datasets, sessions, releases, vault, log, audits)

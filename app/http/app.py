@@ -35,6 +35,7 @@ from app.http.routes import (
     sql,
     transcripts,
 )
+from curator_client.version import __version__
 
 logger = structlog.get_logger("app.http")
 
@@ -89,7 +90,7 @@ def create_app(context: Context, state: Mapping[str, Any]) -> FastAPI:
     app = FastAPI(
         title="Curator",
         summary="A trusted curator: private data behind differentially private linear and cut queries.",
-        version="1",
+        version=__version__,
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,

@@ -9,6 +9,7 @@ from typing import Any
 
 from app.report.pages import rendered
 from app.report.views import budget_plot, error_plot, name_of, way_of
+from curator_client.version import __version__
 
 #: What is looked at, in the order of the document.
 _CHECKS = {
@@ -33,9 +34,10 @@ _KINDS = {
     "forfeit": "forfeit",
 }
 #: How a page was made.
-BY_COMMAND = "Made by `curator audit report` from a folder, without any service."
+BY_COMMAND = f"Made by `curator audit report` {__version__} from a folder, without any service."
 BY_SERVICE = (
-    "Made by the service, which checked itself: do not take its word for it, and repeat the check on your own machine "
+    f"Made by the service, version {__version__}, which checked itself: do not take its word for it, and repeat the check "
+    "on your own machine "
     "with `curator audit fetch` and `curator audit report`."
 )
 #: Sessions beyond so many are folded.

@@ -21,6 +21,7 @@ from app.sql.grouping import Group, Type, group
 from app.sql.options import Wishes, wishes
 from app.sql.source import Source, read
 from app.sql.table import Table
+from curator_client.version import __version__
 
 #: The aggregates of one statement, at most.
 MOST_AGGREGATES = 8
@@ -572,7 +573,7 @@ def _fact(node: exp.Expr, table: str) -> tuple[str, Type, Any] | None:
         case exp.Literal() if str(node.this).isascii() and str(node.this).isdigit() and len(str(node.this)) < 16:
             return "column", "integer", int(node.this)
     name = _FACTS.get(type(node))
-    told = {"version": "Curator", "current_schema": "public"}
+    told = {"version": f"Curator {__version__}", "current_schema": "public"}
     return None if name is None else (name, "text", told.get(name, table))
 
 

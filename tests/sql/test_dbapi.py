@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from curator_client import Curator, SqlRefused, TooExact, dbapi
+from curator_client import Curator, SqlRefused, TooExact, __version__, dbapi
 from tests.kit.service import JSON, Service, register, unique
 from tests.sql.test_sql_over_http import registered
 
@@ -252,7 +252,7 @@ def test_statements_that_ask_nothing(service: Service, table: str, epsilon: floa
         expected: dict[str, list[Any]] = {
             "SELECT 1": [(1,)],
             "SELECT 1 AS one, 'a', NULL, TRUE": [(1, "a", None, True)],
-            "SELECT version()": [("Curator",)],
+            "SELECT version()": [(f"Curator {__version__}",)],
             "SELECT current_schema(), current_database()": [("public", table)],
             f'SELECT * FROM "{table}" LIMIT 0': [],
             f'SELECT * FROM "public"."{table}" WHERE 1 = 0': [],

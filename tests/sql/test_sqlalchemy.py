@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
-from curator_client import dbapi
+from curator_client import __version__, dbapi
 from tests.kit.service import Service, register, unique
 from tests.sql.test_dbapi import held, spent
 from tests.sql.test_sql_over_http import registered
@@ -134,7 +134,7 @@ def test_expressions_become_statements(engine: sa.Engine, reflected: sa.Table) -
 #: What Superset, and SQLAlchemy under it, send by themselves, with {t} for the table: what is said of it.
 PROBES: dict[str, Any] = {
     "SELECT 1": [(1,)],
-    "SELECT version()": [("Curator",)],
+    "SELECT version()": [(f"Curator {__version__}",)],
     "SELECT * FROM {t} LIMIT 0": [],
     "SELECT * FROM {t} WHERE 1 = 0": [],
     "SELECT * FROM {t}\nLIMIT 100": "records are not shown",

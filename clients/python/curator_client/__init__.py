@@ -105,8 +105,7 @@ if TYPE_CHECKING:
     from curator_client.results import Price, SqlResult, WhatIf
     from curator_client.transcripts import replay
     from curator_client.verdict import Fetched, Verdict
-
-    __version__: str
+    from curator_client.version import __version__
 
 __all__ = [
     "FK",
@@ -324,6 +323,7 @@ _MODULES = {
     "Way": "release_states",
     "WhatIf": "results",
     "WorkloadPlan": "release_states",
+    "__version__": "version",
     "blocks": "questions",
     "by": "questions",
     "col": "conditions",
@@ -341,15 +341,9 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    found: object
-    if name == "__version__":
-        from importlib.metadata import version
-
-        found = version("curator-client")
-    elif name in _MODULES:
-        found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    else:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = found
     return found
 

@@ -31,6 +31,7 @@ from curator_client._sync.waiting import sleep
 from curator_client.calls import SMALL, Call, Reply
 from curator_client.durable import written
 from curator_client.errors import ProtocolError, Refused, Unreachable, refusal
+from curator_client.version import __version__
 
 T = TypeVar("T")
 
@@ -159,7 +160,7 @@ class Transport:
     """
 
     def __init__(self, base_url: str, api_key: str | None, *, timeout: float = 60.0, retry_for: float = 60.0) -> None:
-        headers = {"User-Agent": "curator-client", "Accept-Encoding": "identity"}
+        headers = {"User-Agent": f"curator-client/{__version__}", "Accept-Encoding": "identity"}
         if api_key is not None:
             headers["Authorization"] = f"Bearer {api_key}"
         self._http = _paced(httpx.Client(base_url=base_url.rstrip("/"), headers=headers, timeout=timeout))
