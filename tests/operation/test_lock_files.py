@@ -29,10 +29,20 @@ def test_extras_are_pinned_with_their_names(root: Path, name: str) -> None:
     asked: dict[str, set[str]] = {}
     for distribution in distributions():
         own = canonicalize_name(distribution.metadata["Name"])
-        for text in distribution.requires or [] if own in pins or own == "curator" else []:
+        for text in distribution.requires or [] if own in pins or own == "curator-server" else []:
             needed = Requirement(text)
             environments = [{"extra": extra} for extra in pins.get(own, set()) | {""}]
             if needed.marker is None or any(needed.marker.evaluate(each) for each in environments):
                 asked.setdefault(canonicalize_name(needed.name), set()).update(needed.extras)
     assert asked["psycopg"] == {"binary"}  # without what somebody asks for there is nothing to compare
     assert {own: extras - pins[own] for own, extras in asked.items() if own in pins and extras - pins[own]} == {}
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock"])
+def test_one_version_of_everything(root: Path, name: str) -> None:
+    """Catches wheels that are built, or a service that is run, with other libraries than those that were tested: each
+    pin with its hashes is one of the development's."""
+    entry = re.compile(r"^([\w.-]+)(?:\[[^\]]*\])?==(\S+).*\n((?:    --hash=.*\n)+)", re.MULTILINE)
+    pins, tested = (entry.findall((root / each).read_text()) for each in (name, "requirements-dev.lock"))
+    assert pins
+    assert set(pins) <= set(tested)
