@@ -55,7 +55,7 @@ def test_no_sentence_is_above_the_limit(root: Path, reading: ModuleType) -> None
     ],
 )
 def test_a_planted_sentence_is_noticed(reading: ModuleType, page: str) -> None:
-    """Catches a counter that reads nothing, or passes over lists, definitions or brackets, where sentences stand, too."""
+    """Catches a counter that reads nothing, or passes over lists, definitions or brackets, where sentences stand."""
     longest = of(reading.MOST_WORDS)
     assert reading.long_ones(page.format(longest)) == []
     ((count, sentence),) = reading.long_ones(page.format(of(reading.MOST_WORDS + 1)))
