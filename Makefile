@@ -115,7 +115,7 @@ fuzz: setup ## property tests, and uploads and bodies hurt at random, on new exa
 
 # Modules that measure; the others are what these share. benchmarks/README.md says what each one measures.
 BENCHMARKS ?= $(filter-out service.noop research.releases_% research.applications_%,$(subst /,.,$(patsubst benchmarks/%.py,%,$(wildcard \
-	$(shell grep -l '^if __name__' benchmarks/research/*.py benchmarks/service/*.py))))) tour
+	$(shell grep -l '^if __name__' benchmarks/research/*.py benchmarks/service/*.py))))) tour notebooks
 
 bench: setup ## the benchmarks: each prints a table and writes JSON, docs/ shows them; BENCHMARKS=service.load narrows them
 	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
@@ -141,8 +141,9 @@ wheels: setup ## both distributions as wheels, built twice and compared, with th
 	$(BIN)/python release/sbom.py dist
 	cd dist && sha256sum *.whl *.cdx.json | tee SHA256SUMS
 
-image: ## the container image
-	docker build -t curator .
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' clients/python/curator_client/version.py)
+image: ## the container image, by the version too
+	docker build -t curator -t curator:$(VERSION) --label org.opencontainers.image.version=$(VERSION) .
 
 clean: ## remove the environment and caches; data in ./var stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist htmlcov .coverage

@@ -37,6 +37,7 @@ LONGEST = (
     "tests/operation/test_survivors.py",
     "tests/demo/test_demo.py",
     "tests/operation/test_supervision.py",
+    "tests/operation/test_distributions.py",
     "tests/operation/test_starts.py",
     "tests/operation/test_workers.py",
     "tests/docs/test_releases_doc.py",

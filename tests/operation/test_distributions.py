@@ -298,17 +298,16 @@ class Place:
                     (site / top).symlink_to(Path(str(each.locate_file(top))))
         self.environment = {
             "PATH": f"{self._bin}:{os.environ['PATH']}",
-            "HOME": str(self.home),
             "CURATOR_DATA_DIR": str(self.home / "data"),
         }
 
-    def start(self, *command: str, log: str) -> subprocess.Popen[bytes]:
+    def start(self, *command: str, log: str, cwd: Path | None = None) -> subprocess.Popen[bytes]:
         """A command that has begun; what it says is in two files."""
         with (self.home / f"{log}.out").open("wb") as said, (self.home / f"{log}.err").open("wb") as errors:
             return subprocess.Popen(
                 [str(self._bin / command[0]), *command[1:]],
-                cwd=self.home,
-                env=self.environment,
+                cwd=cwd or self.home,
+                env=self.environment | {"HOME": str(cwd or self.home)},
                 stdout=said,
                 stderr=errors,
                 preexec_fn=end_with_tests,
@@ -334,7 +333,8 @@ def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
     }
     assert place.run("curator", "--version") == f"curator {__version__}\n"
     place.run("curator", "migrate")
-    server = place.start("curator", "serve", "--port", str(port), log="server")
+    nowhere = tmp_path_factory.mktemp("nowhere")
+    server = place.start("curator", "serve", "--port", str(port), log="server", cwd=nowhere)
     try:
         deadline = time.monotonic() + patience(60)
         while time.monotonic() < deadline:
@@ -358,6 +358,8 @@ def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
     finally:
         server.terminate()
         assert server.wait(patience(60)) == 0
+        # What its image has read-only: the folder that it stands in, and its home.
+        assert not list(nowhere.iterdir())
 
 
 #: Asks a count whose truth is 2,000, and says what was checked and where all that came from.
