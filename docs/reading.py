@@ -50,8 +50,8 @@ def main() -> None:
     pages = [Path(name) for name in sys.argv[1:]] or sorted(DOCS.rglob("*.md"))
     found = [(*one, page) for page in pages for one in long_ones(page.read_text())]
     for count, sentence, page in sorted(found, key=lambda one: -one[0]):
-        sys.stdout.write(f"{page}: {count} words: {sentence}\n")
-    sys.stdout.write(f"{len(found)} sentences above {MOST_WORDS} words in {len(pages)} pages\n")
+        print(f"{page}: {count} words: {sentence}")
+    print(f"{len(found)} sentences above {MOST_WORDS} words in {len(pages)} pages")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,31 @@
+"""What pages show, without what noise may change."""
+
+from __future__ import annotations
+
+import re
+
+_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:e[+-]?\d+)?")
+#: What noise may change, in this order, beside numbers.
+_BY_NOISE = (
+    (r",? +too uncertain$", ""),
+    (r"[━─┏┓┡┩└┘┌┐├┤┼┬┴┳╇┃│]+", " "),
+    (r"\b(?=\d*[a-f])[0-9a-f]{5,64}\b", "#"),
+    (r"\b(?:estimate|measurement|cached)$", "source"),
+    (r"\((?:unbiased|model)\)", "(kind)"),
+    (_NUMBER.pattern, "#"),
+    (r"# ± #|# ± n/a|n/a|\bnull\b|\bNone\b", "#"),
+    (r"# to #|\(#, #\)", "#"),
+    (r"[ \t]+", " "),
+    # Where the log has come by then.
+    (r"in the log of (?:none|# entries)", "in the log of #"),
+)
+
+
+def shape(printed: str) -> list[str]:
+    """What was printed, line by line, without what noise may change."""
+    lines = []
+    for line in printed.splitlines():
+        for pattern, word in _BY_NOISE:
+            line = re.sub(pattern, word, line.strip())
+        lines.append(line)
+    return lines
