@@ -47,7 +47,7 @@ def missing(root: Path, document: Path) -> Iterator[str]:
 class TestPaths:
     def test_everything_named_is_there(self, root: Path) -> None:
         """Catches a file, folder or module that was moved or renamed while a document sends readers where it was."""
-        others = (root / f"{name}.md" for name in ("README", "CONTRIBUTING", "benchmarks/README"))
+        others = (root / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "benchmarks/README"))
         documents = [*(root / "docs").rglob("*.md"), *others]
         assert len(documents) > 20
         wrong = {str(path.relative_to(root)): found for path in documents if (found := [*missing(root, path)])}
