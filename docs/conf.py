@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -38,8 +39,19 @@ def begin_with_text(_: Sphinx, what: str, _name: str, _of: object, _options: obj
         lines.insert(0, "")
 
 
+def name_what_is_elsewhere(_: Sphinx, page: str, source: list[str]) -> None:
+    """Name files of the repository that are no pages, in the place of a link to them."""
+
+    def written(link: re.Match[str]) -> str:
+        target = (HERE / page).parent.joinpath(link[2]).resolve()
+        return link[0] if target.is_relative_to(HERE) else f"{link[1]} (`{target.relative_to(ROOT)}`)"
+
+    source[0] = re.sub(r"\[([^]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)", written, source[0])
+
+
 def setup(app: Sphinx) -> None:
     """What blocks are of that no highlighter knows is shown as it is."""
     for language in ("csv", "npy", "report", "txt"):
         app.add_lexer(language, TextLexer)
     app.connect("autodoc-process-docstring", begin_with_text, priority=100)
+    app.connect("source-read", name_what_is_elsewhere)

@@ -24,6 +24,8 @@ from app.cli.application import cli
 from app.http.metrics import Metrics
 from app.http.problems import PROBLEMS
 from app.settings import Settings, settings_table
+from app.sql.aggregates import REFUSED
+from app.sql.statement import PARTS
 from curator_client.errors import refusal
 
 #: The order of what the HTTP contract is divided into.
@@ -38,6 +40,8 @@ _PARTS = (
     "principals",
     "operation",
 )
+#: Of the Python client.
+_FIRST = ("Curator", "Session", "Dataset", "Answer", "Table", "Release", "Log")
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -184,6 +188,13 @@ def _bounds(schema: dict[str, Any]) -> str:
     return f", {', '.join(told)}" if told else ""
 
 
+def grammar() -> str:
+    """What statements of others have, and what to say in its place."""
+    parts = table(("part of a statement", "what to do"), dict.fromkeys(PARTS.values()))
+    functions = table(("function", "what to do"), ([f"`{name}`", hint] for name, hint in sorted(REFUSED.items())))
+    return f"{parts}\n{functions}"
+
+
 def commands() -> str:
     """Every command."""
     return "\n".join(_command(typer.main.get_command(cli), ["curator"]))
@@ -214,19 +225,24 @@ def _command(command: Any, words: list[str]) -> Iterator[str]:
 
 def python() -> str:
     """Every public name of the Python client: classes with their methods, then functions and errors."""
-    groups: dict[str, list[str]] = {"Classes": [], "Functions and values": [], "Errors": []}
-    for name in sorted(curator_client.__all__):
+    groups: dict[str, list[str]] = {"Classes": [], "Functions and values": [], "Errors": [], "To be awaited": []}
+    # What is met first stands first.
+    for name in sorted(curator_client.__all__, key=lambda name: (name not in _FIRST, name)):
         found = getattr(curator_client, name)
         is_error = inspect.isclass(found) and issubclass(found, Exception)
-        groups["Errors" if is_error else "Classes" if inspect.isclass(found) else "Functions and values"].append(name)
+        if name.startswith("Async"):
+            groups["To be awaited"].append(name)
+        else:
+            kind = "Errors" if is_error else "Classes" if inspect.isclass(found) else "Functions and values"
+            groups[kind].append(name)
     lines = []
     for title, names in groups.items():
         lines += [f"## {title}", ""]
         for name in names:
             found = getattr(curator_client, name)
             kind = "autoclass" if inspect.isclass(found) else "autofunction" if callable(found) else "autodata"
-            # What waits has the names of what blocks.
-            members = "   :members:\n" if title == "Classes" and not name.startswith("Async") else ""
+            # What is awaited has the names of what blocks.
+            members = "   :members:\n" if title == "Classes" else ""
             lines += ["```{eval-rst}", f".. {kind}:: curator_client.{name}\n{members}", "```", ""]
     return "\n".join(lines)
 
@@ -236,6 +252,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "problems": problems,
     "commands": commands,
+    "grammar": grammar,
     "http": http,
     "python": python,
 }

@@ -19,7 +19,7 @@ _NAMES = {"predicate": "count", "sum": "sum", "mean": "avg", "variance": "var_po
 MOST_QUANTILES = 100
 _INTERPOLATED = "a quantile is a value of the grid, and none is made up between two: say PERCENTILE_DISC"
 #: Functions that others have, by their names in capitals, and what to say instead.
-_REFUSED = {
+REFUSED = {
     "VARIANCE": "what is known of a sample is not corrected: say VAR_POP(x)",
     "STDDEV": "say VAR_POP(x), and take its root",
     "STDDEV_POP": "say VAR_POP(x), and take its root",
@@ -102,7 +102,7 @@ def refuse(source: Source, node: exp.Expr) -> NoReturn:
             source.refuse(node, "it has no order", "say PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY x)")
         case exp.Func():
             name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).upper()
-            source.refuse(node, f"{name} is no function that there is here", _REFUSED.get(name, FUNCTIONS))
+            source.refuse(node, f"{name} is no function that there is here", REFUSED.get(name, FUNCTIONS))
     source.refuse(node, "this cannot be selected", f"columns of GROUP BY can, and aggregates: {FUNCTIONS}")
 
 

@@ -33,7 +33,7 @@ Role = Literal["group", "value", "standard_error", "low", "high", "fact"]
 _BEHIND: tuple[tuple[str, Role], ...] = (("_se", "standard_error"), ("_low", "low"), ("_high", "high"))
 _BOUNDS: dict[str, Role] = {"DP_INTERVAL_LOW": "low", "DP_INTERVAL_HIGH": "high"}
 #: What has no place in a statement, by its part of the tree, and what to say instead.
-_PARTS = {
+PARTS = {
     "with_": ("WITH: there are no subqueries", "ask each statement by itself"),
     "joins": ("one table is asked at a time", "join tables before they are registered"),
     "laterals": ("one table is asked at a time", "join tables before they are registered"),
@@ -345,7 +345,7 @@ class _Reading:
             if not part or name in _KNOWN:
                 continue
             at = part[0] if isinstance(part, list) else part
-            problem, hint = _PARTS.get(name, (f"{name.rstrip('s_').upper()} is not understood here", "leave it out"))
+            problem, hint = PARTS.get(name, (f"{name.rstrip('s_').upper()} is not understood here", "leave it out"))
             source.refuse(at if isinstance(at, exp.Expr) else tree, problem, hint)
         named = tree.args["from_"].this
         if not isinstance(named, exp.Table) or not isinstance(named.this, exp.Identifier):
@@ -353,7 +353,7 @@ class _Reading:
                 named, "a table is meant to stand here", "there are no subqueries: ask each statement by itself"
             )
         if named.args.get("joins"):
-            source.refuse(named.args["joins"][0], *_PARTS["joins"])
+            source.refuse(named.args["joins"][0], *PARTS["joins"])
         alias = named.args.get("alias")
         if alias is not None and alias.args.get("columns"):
             source.refuse(alias, "columns keep their names", "say FROM survey AS s, and name columns in SELECT with AS")
