@@ -1,0 +1,4 @@
+library(testthat)
+library(curatr)
+
+test_check("curatr")
