@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 from collections.abc import Iterator
 from html import unescape
@@ -88,6 +90,18 @@ def test_a_question_is_asked_once(service: Service, ann: Visitor, name: str) -> 
     assert entries[0]["charged_epsilon"] == float(shown) > 0
     answer = ann.get(first.headers["location"].partition("#")[0])
     assert "Number of records by sex and age" in answer.text
+
+
+def test_the_question_in_r_is_the_question(service: Service, ann: Visitor, name: str) -> None:
+    """Strings of Python and of R have the same escapes for quotes and backslashes. Catches a label that ends the string
+    in the text that somebody copies, and a question that asks something else."""
+    page = ann.get(opened(ann, name))
+    reply = ask(ann, name, page, **{"where-0": "sex", "operator-0": "is", "value-0": MARKUP})
+    answer = ann.get(reply.headers["location"].partition("#")[0])
+    (found,) = re.findall(r"In R</summary><pre [^>]*>ask\(s, (.*?)\)</pre>", answer.text)
+    entry = api(service, ann).get(f"/v1/sessions/{hidden(page)['session']}/entries/1").json()
+    assert entry["question"] is not None
+    assert json.loads(ast.literal_eval(unescape(found))) == entry["question"]
 
 
 def test_what_costs_more_than_was_shown_is_not_asked(service: Service, ann: Visitor, name: str) -> None:

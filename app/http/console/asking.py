@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,7 @@ class Shown:
     question: Mapping[str, Any] | None
     sql: str | None
     python: str | None
+    r: str | None
     reply: Mapping[str, Any]
 
 
@@ -159,6 +161,7 @@ def shown_answer(
         question,
         _sql(question, session["dataset"]),
         _python(question),
+        None if question is None else in_r(question),
         reply,
     )
 
@@ -175,6 +178,13 @@ def _sql(question: Mapping[str, Any] | None, dataset: str) -> str | None:
 
 def _python(question: Mapping[str, Any] | None) -> str | None:
     return None if question is None else f"session.ask(question({question!r}))"
+
+
+def in_r(question: Mapping[str, Any]) -> str:
+    """The question as an expression of R that asks it, whatever its labels are: in a string of R a backslash escapes
+    itself and the quote, and JSON leaves no other character that means anything there."""
+    text = json.dumps(question).replace("\\", "\\\\").replace("'", "\\'")
+    return f"ask(s, '{text}')"
 
 
 def refusal_of(error: CuratorError) -> dict[str, str]:
