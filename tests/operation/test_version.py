@@ -30,6 +30,8 @@ def test_one_place_says_it(root: Path) -> None:
     told = rf"(?<![\d.>=]){re.escape(__version__)}(?![\d.])"
     assert [path.relative_to(root) for path in programs if re.search(told, path.read_text())] == [PLACE]
     assert {version("curator-server"), version("curator-client")} == {__version__}, "run make setup"
+    # A package of R has to say its own.
+    assert f"\nVersion: {__version__}\n" in (root / "clients" / "r" / "DESCRIPTION").read_text()
 
 
 def test_the_changelog_has_it(root: Path) -> None:
