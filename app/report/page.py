@@ -36,9 +36,8 @@ _KINDS = {
 #: How a page was made.
 BY_COMMAND = f"Made by `curator audit report` {__version__} from a folder, without any service."
 BY_SERVICE = (
-    f"Made by the service, version {__version__}, which checked itself: do not take its word for it, and repeat the check "
-    "on your own machine "
-    "with `curator audit fetch` and `curator audit report`."
+    f"Made by the service, version {__version__}, which checked itself: do not take its word for it, and repeat the "
+    "check on your own machine with `curator audit fetch` and `curator audit report`."
 )
 #: Sessions beyond so many are folded.
 _FEW = 25
