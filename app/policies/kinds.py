@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Generic, Literal, TypeVar
 
@@ -46,6 +46,30 @@ def moment_of(query: CompiledStatistic, power: Literal[1, 2]) -> Moment:
     """A moment of the attribute that a query is about."""
     assert isinstance(query, StatisticOfNumbers)
     return Moment(query.axis, query.places, power)
+
+
+def ends_of(moment: Moment) -> tuple[Moment, Moment]:
+    """What counts the steps of a first moment from the least number, and from the greatest."""
+    return replace(moment, end="least"), replace(moment, end="greatest")
+
+
+def from_ends(moment: Moment, least: Joint, greatest: Joint) -> Joint:
+    """What sums of distances from both ends tell: the numbers of records, and behind them as many first moments.
+
+    With K steps from end to end and m from the least number to the middle these are ``(A + B)/K`` and ``A - m N``.
+
+    Args:
+        moment: from the middle.
+        least: A, of each group one or several sums.
+        greatest: B, measured beside them.
+    """
+    one, nothing = np.eye(least.values.shape[1]), np.zeros(least.covariances.shape)
+    both = Joint(
+        np.hstack([least.values, greatest.values]),
+        np.block([[least.covariances, nothing], [nothing, greatest.covariances]]),
+    )
+    steps, middle = moment.places - 1, moment.middle
+    return both.mapped(np.block([[one, one], [(steps - middle) * one, -middle * one]]) / steps)
 
 
 @dataclass(frozen=True, eq=False)

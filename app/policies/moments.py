@@ -10,11 +10,17 @@ Moments are measured over cells of marginals just as records are counted, and ob
 numbers were counted moments follow from counts too, and their noise is that of N. All that tells of N, S and Q of a
 group is taken together with its covariances (:mod:`app.estimation.tables.joint`); intervals of means and of variances
 hold however small N is (:mod:`app.estimation.tables.ratios`).
+
+Where noise is pure N and S may be told by two sums of the records' distances from the ends of the range, A from the
+least number and B from the greatest. With K steps from end to end ``N = (A + B)/K`` and, m being the middle's distance
+from the least number, ``S = A - m N``. A record adds K to A and B together, no more than it may add to one of them: so
+each has the noise that it would have alone, where N and S measured beside each other share the price.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -24,7 +30,7 @@ from app.estimation.tables.ratios import fieller_mean, variances_of
 from app.estimation.tables.residuals import Residuals, weighed
 from app.estimation.tails import normal_quantile
 from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
-from app.policies.kinds import Derived, Interval, Known, moment_of
+from app.policies.kinds import Derived, Interval, Known, ends_of, from_ends, moment_of
 from app.policies.table import Policy
 from app.spaces.partition import Marginal
 from app.spaces.queries.statistic import CompiledStatistic, StatisticOfNumbers
@@ -35,6 +41,8 @@ from app.spaces.tensor import Array, FloatArray
 _COUNT_PARTS = (0.0, 0.125, 0.25, 0.375, 0.5, 1.0)
 #: Parts of what is paid for two moments that may go to the first: none where that is known well enough.
 _FIRST_PARTS = (0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
+#: Parts of what is paid for a second moment, too, that may go to the distances from both ends.
+_ENDS_PARTS = (0.35, 0.5, 0.65, 0.8, 0.9)
 #: The most cells of a table that was measured whole of which moments are summed.
 _MOST_SINGLE = 1 << 20
 #: Groups whose variances are bounded at once.
@@ -64,13 +72,18 @@ class _OfMoments(Derived[StatisticOfNumbers]):
         """The moments that have to be known beside the number of records."""
         return (self.first,)
 
+    @property
+    def ends(self) -> tuple[Moment, Moment]:
+        """The sums of distances from the least number and from the greatest."""
+        return ends_of(self.first)
+
     @staticmethod
     def largest(query: CompiledStatistic) -> int:
         return moment_of(query, 1).largest
 
     @property
     def own_residuals(self) -> list[Residuals]:
-        return [self.counts, *(self.measured[moment] for moment in self.moments if moment in self.measured)]
+        return [self.counts, *(self.measured[each] for each in (*self.moments, *self.ends) if each in self.measured)]
 
     def known(self) -> Known:
         """The numbers of records and the moments."""
@@ -79,6 +92,9 @@ class _OfMoments(Derived[StatisticOfNumbers]):
         for k, moment in enumerate(self.moments):
             if moment in self.measured:
                 sources.append(self.joint(self.measured[moment].unbiased(asked.question), 1 + k, count))
+        if all(end in self.measured for end in self.ends):
+            told = [self.joint(self.measured[end].unbiased(asked.question), 0, 1) for end in self.ends]
+            sources.append(from_ends(self.first, *told).placed([0, 1], count))
         return self.filled(pooled(sources))
 
     def _of_counts(self) -> list[Joint]:
@@ -118,7 +134,7 @@ class _OfMoments(Derived[StatisticOfNumbers]):
         if isinstance(counted, Groups):
             # No sum of cells reaches farther than the one of them that does.
             counted = Cells(counted.marginal)
-        elif singly and asked.kind == "sum" and self.first not in self.measured:
+        elif singly and asked.kind == "sum" and self.measured.keys().isdisjoint((self.first, *self.ends)):
             numbers = asked.low + asked.step * np.arange(asked.places)
             found = self.deviations(self.counts, self._weighed(counted, numbers), confidence)
             return np.where(found > 0, found, normal)
@@ -130,6 +146,11 @@ class _OfMoments(Derived[StatisticOfNumbers]):
             if singly:
                 own = self.deviations(self.counts, self._weighed(counted, moment.weights), confidence)
                 beyond[:, k] = np.maximum(beyond[:, k], own - normal)
+        for end in self.ends:
+            if end in self.measured:
+                # No sum of both reaches farther than one of them does.
+                own = self.deviations(self.measured[end], asked.question, confidence) - normal
+                beyond[:, :2] = np.maximum(beyond[:, :2], own[:, None])
         steep = self.slopes(np.hstack([np.maximum(known.values[:, :1], 1.0), known.values[:, 1:]]))
         parts = np.square(steep) * np.nan_to_num(known.variances, posinf=0.0)
         whole = parts.sum(axis=1, keepdims=True)
@@ -149,6 +170,10 @@ class _OfMoments(Derived[StatisticOfNumbers]):
     def after(self, before: FloatArray, strategy: TableStrategy, variance: float) -> FloatArray:
         summed = self._summed(strategy.parts[0].marginal)
         bought = {part.moment: variance / part.multiplier**2 * summed for part in strategy.parts}
+        if self.ends[0] in bought:
+            told = [Joint.of_one(0, 1, np.zeros(len(summed)), bought[end]) for end in self.ends]
+            both = from_ends(self.first, *told).placed([0, 1], before.shape[1])
+            before = pooled([Joint(np.zeros(before.shape[:2]), before), both]).covariances
         nothing = np.full(len(summed), np.inf)
         return sharpened(before, np.stack([bought.get(moment, nothing) for moment in (None, *self.moments)], axis=1))
 
@@ -165,7 +190,18 @@ class _OfMoments(Derived[StatisticOfNumbers]):
             bought = [moment for moment, own in paid.items() if own]
             multipliers = shares([m.largest if m else 1 for m in bought], [paid[m] ** power for m in bought])
             found[TableStrategy(tuple(Part(marginal, m, by) for m, by in zip(bought, multipliers, strict=True)))] = None
-        return [*found]
+        return [*found, *(self._ends_strategies(marginal) if self.policy.pure else ())]
+
+    def _ends_strategies(self, marginal: Marginal) -> Iterator[TableStrategy]:
+        """Distances from both ends, with several parts of the price where a second moment is measured beside them."""
+        least, greatest = self.ends
+        others = [moment for moment in self.moments if moment != self.first]
+        for part in _ENDS_PARTS if others else (1.0,):
+            prices = [part, *([1 - part] if others else [])]
+            by, *own = shares([m.largest for m in (least, *others)], [price**2 for price in prices])
+            yield TableStrategy(
+                tuple(Part(marginal, m, c) for m, c in zip((least, greatest, *others), (by, by, *own), strict=True))
+            )
 
     def fewest(self, marginal: Marginal) -> int:
         return round(float(self._summed(marginal).min()))
@@ -255,7 +291,7 @@ class Variance(_OfMoments):
         found = []
         for start in range(0, len(values), _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
-            part = Joint(values[some] @ onto.T, onto @ known.covariances[some] @ onto.T)
+            part = Joint(values[some], known.covariances[some]).mapped(onto)
             found.append(np.stack(variances_of(part, farthest, -first.middle, first.half)))
         linear, lows, highs = self.asked.step**2 * np.concatenate(found, axis=1)
         # Where there are hardly any records an interval has no end but that of what is possible.

@@ -14,6 +14,7 @@ What is bought are the two moments and, where that is worth its price, the numbe
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from app.estimation.tables.ratios import fieller_mean
 from app.estimation.tables.residuals import Residuals, weighed
 from app.estimation.tails import normal_quantile
 from app.measurements.strategies.tables import Moment, Part, TableStrategy, Times, shares
-from app.policies.kinds import ANY, Derived, Interval, Known
+from app.policies.kinds import ANY, Derived, Interval, Known, ends_of, from_ends
 from app.policies.table import Policy
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
@@ -33,6 +34,8 @@ from app.spaces.tensor import Array, FloatArray, along
 
 #: Parts of what is paid that may go to the number of records, and of the rest those that may go to the sum below.
 _COUNT_PARTS, _PER_PARTS = (0.0, 0.25, 0.5), (0.5, 0.25, 0.75, 0.0, 1.0)
+#: Parts of what is paid that may go to the distances of the numbers below from both ends, the rest to the sum above.
+_ENDS_PARTS = (0.25, 0.5, 0.75)
 #: The places of the numbers: of B's records, of the moments of B and A, and of A's records where these are others.
 _COUNT, _PER, OF, _OF_COUNT = range(4)
 #: Single numbers are summed in at most so many cells, and of one with the others in no more products.
@@ -67,7 +70,18 @@ class Ratio(Derived[CompiledRatio]):
 
     @property
     def own_residuals(self) -> list[Residuals]:
-        return [self.counts, *(self.measured[moment] for moment in self._summed if moment in self.measured)]
+        moments = [each for moment in self._summed for each in (moment, *self._ends(moment))]
+        return [self.counts, *(self.measured[each] for each in moments if each in self.measured)]
+
+    @staticmethod
+    def _ends(moment: Moment) -> tuple[Moment, ...]:
+        """What counts its steps from both ends; nothing where it is multiplied."""
+        return ends_of(moment) if moment.times is None else ()
+
+    def _ended(self, moment: Moment) -> tuple[Moment, ...]:
+        """The same where it was measured."""
+        ends = self._ends(moment)
+        return ends if all(end in self.measured for end in ends) else ()
 
     @lazy
     def _summed(self) -> dict[Moment, dict[int, Groups]]:
@@ -104,6 +118,10 @@ class Ratio(Derived[CompiledRatio]):
             if moment in self.measured:
                 together = self.measured[moment].together([*sums.values()])
                 sources += [self._placed(one, [*sums]) for one in together]
+            if ends := self._ended(moment):
+                told = (self.measured[end].together([*sums.values()]) for end in ends)
+                # Measured beside each other they are told by alike.
+                sources += [self._from_ends(moment, *both) for both in zip(*told, strict=True)]
         return self.filled(pooled(sources))
 
     def _of_counts(self) -> list[Joint]:
@@ -143,13 +161,15 @@ class Ratio(Derived[CompiledRatio]):
             found = found * along(row, place, len(marginal.shape))
         return found
 
+    def _from_ends(self, moment: Moment, least: Joint, greatest: Joint) -> Joint:
+        """What distances from both ends tell of numbers of records and of sums of a moment."""
+        sums = [*self._summed[moment]]
+        counts = [_OF_COUNT if self.asked.apart and place == OF else _COUNT for place in sums]
+        return self._placed(from_ends(moment, least, greatest), counts + sums)
+
     def _placed(self, told: Joint, places: list[int]) -> Joint:
         """What tells some of the numbers, as of all of them."""
-        groups, count = len(told.values), 1 + len(self.extent[1])
-        values, covariances = np.full((groups, count), np.nan), np.full((groups, count, count), np.nan)
-        values[:, places] = told.values
-        covariances[:, np.array(places)[:, None], places] = told.covariances
-        return Joint(values, covariances)
+        return told.placed(places, 1 + len(self.extent[1]))
 
     def modelled(self, k: int, count: FloatArray) -> tuple[FloatArray | float, FloatArray | float]:
         """Moments are like those of all records; who has a value of the attribute above is as many as are shown."""
@@ -175,9 +195,14 @@ class Ratio(Derived[CompiledRatio]):
         cells = Cells(asked.question.marginal)
         beyond = np.tile(self.deviations(self.counts, cells, confidence)[:, None], known.values.shape[1])
         for place, moment, numbers in ((_PER, self.per, asked.per), (OF, self.of, asked.of)):
+            own = Cells(self._summed[moment][place].marginal)
             if moment in self.measured:
-                own = Cells(self._summed[moment][place].marginal)
                 beyond[:, place] = self.deviations(self.measured[moment], own, confidence)
+            for end in self._ended(moment):
+                # No sum of both reaches farther than one of them does.
+                farthest = self.deviations(self.measured[end], own, confidence)[:, None]
+                counted = _OF_COUNT if asked.apart and place == OF else _COUNT
+                beyond[:, [counted, place]] = np.maximum(beyond[:, [counted, place]], farthest)
             # Where single numbers were counted sums of them are told by few noises, or by one that weighs most.
             if numbers in self._singly:
                 beyond[:, place] = np.maximum(beyond[:, place], self._single(cells, numbers, confidence))
@@ -230,7 +255,7 @@ class Ratio(Derived[CompiledRatio]):
         return least, most
 
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:
-        sums = Joint(known.values @ self._onto.T, self._onto @ known.covariances @ self._onto.T)
+        sums = known.mapped(self._onto)
         below = sums.values[:, 0]
         side = below if self.asked.per.low >= 0 else np.abs(below)
         nothing = (side <= quantile * np.sqrt(np.maximum(sums.variances[:, 0], 0.0))) | (side <= 0)
@@ -243,51 +268,74 @@ class Ratio(Derived[CompiledRatio]):
         return Interval(linear, errors, np.minimum(lows, linear), np.maximum(highs, linear), nothing)
 
     def strategies(self, marginal: Marginal) -> list[TableStrategy]:
-        """The two moments with several parts of the price, and for the number of records beside them."""
+        """The two moments with several parts of the price, and for the number of records beside them; or of the sum
+        below distances from both ends, where noise is pure."""
         found, pure = [], 2 if self.policy.pure else 1
-        cells = [(moment, next(iter(sums.values())).marginal) for moment, sums in self._summed.items()]
-        own = [(marginal, None, 1), *((each, moment, moment.largest) for moment, each in cells)]
-        for counts in _COUNT_PARTS:
-            for per in _PER_PARTS if len(cells) > 1 else (1.0,):
-                prices = (counts, (1 - counts) * per, (1 - counts) * (1 - per))[: len(own)]
-                bought = [(each, price) for each, price in zip(own, prices, strict=True) if price]
-                multipliers = shares([most for (_, _, most), _ in bought], [price**pure for _, price in bought])
-                found.append(
-                    TableStrategy(
-                        tuple(
-                            Part(cells, moment, by)
-                            for ((cells, moment, _), _), by in zip(bought, multipliers, strict=True)
-                        )
+        cells = {moment: next(iter(sums.values())).marginal for moment, sums in self._summed.items()}
+
+        def add(bought: list[tuple[tuple[Moment | None, ...], float]]) -> None:
+            """Moments by their part of the price, together where they are distances from both ends."""
+            bought = [(moments, price) for moments, price in bought if price]
+            largest = [1 if moments[0] is None else moments[0].largest for moments, _ in bought]
+            multipliers = shares(largest, [price**pure for _, price in bought])
+            found.append(
+                TableStrategy(
+                    tuple(
+                        Part(marginal if moment is None else cells[replace(moment, end=None)], moment, by)
+                        for (moments, _), by in zip(bought, multipliers, strict=True)
+                        for moment in moments
                     )
                 )
+            )
+
+        own = [(moment,) for moment in cells]
+        for counts in _COUNT_PARTS:
+            for per in _PER_PARTS if len(cells) > 1 else (1.0,):
+                prices = ((1 - counts) * per, (1 - counts) * (1 - per))
+                add([((None,), counts), *zip(own, prices[: len(cells)], strict=True)])
+        if self.policy.pure and self._ends(self.per):
+            for per in _ENDS_PARTS if len(cells) > 1 else (1.0,):
+                add([(self._ends(self.per), per), *([((self.of,), 1 - per)] if len(cells) > 1 else [])])
         return found
 
     def after(self, before: FloatArray, strategy: TableStrategy, variance: float) -> FloatArray:
-        bought = np.full(before.shape[:2], np.inf)
+        bought, ended = np.full(before.shape[:2], np.inf), dict[Moment, Joint]()
         for part in strategy.parts:
             each = variance / part.multiplier**2
             if part.moment is not None:
-                sums = self._summed[part.moment]
+                sums = self._summed[replace(part.moment, end=None)]
             elif self.asked.apart:
                 sums = {_COUNT: self.asked.question, _OF_COUNT: self.asked.of_question}
             else:
                 sums = {_COUNT: self.asked.question}
-            if len(sums) > 1:
-                before = self._both(before, each, sums)
-                continue
-            ((place, groups),) = sums.items()
-            bought[:, place] = each * self._cells(groups)
+            if part.moment is not None and part.moment.opposite is not None:
+                ended[part.moment] = self._told(each, sums)
+                if part.moment.opposite in ended:
+                    told = self._from_ends(self.per, *(ended[end] for end in self._ends(self.per)))
+                    before = self._taken(before, told)
+            elif len(sums) > 1:
+                before = self._taken(before, self._placed(self._told(each, sums), [*sums]))
+            else:
+                ((place, groups),) = sums.items()
+                bought[:, place] = each * self._cells(groups)
         return sharpened(before, bought)
 
-    def _both(self, before: FloatArray, variance: float, sums: dict[int, Groups]) -> FloatArray:
-        """Covariances after the cells were measured that tell two sums apart."""
+    @staticmethod
+    def _taken(before: FloatArray, told: Joint) -> FloatArray:
+        """Covariances after something was told besides."""
+        return pooled([Joint(np.zeros(before.shape[:2]), before), told]).covariances
+
+    def _told(self, variance: float, sums: dict[int, Groups]) -> Joint:
+        """What measuring the cells tells of one sum, or of two that they tell apart."""
+        if len(sums) == 1:
+            (groups,) = sums.values()
+            cells = self._cells(groups)
+            return Joint.of_one(0, 1, np.zeros(len(cells)), variance * cells)
         per, of = sums.values()
         both = Groups(per.marginal, np.minimum(per.answers, of.answers), per.shape)
         one, two, shared = (variance * self._cells(each) for each in (per, of, both))
         shared = np.where(both.empty.reshape(-1), 0.0, shared)
-        told = Joint.of_rows([np.zeros(len(one))] * 2, [[one, shared], [shared, two]])
-        nothing = np.zeros(before.shape[:2])
-        return pooled([Joint(nothing, before), self._placed(told, [*sums])]).covariances
+        return Joint.of_rows([np.zeros(len(one))] * 2, [[one, shared], [shared, two]])
 
     def fewest(self, marginal: Marginal) -> int:
         return 1

@@ -36,13 +36,18 @@ pytestmark = [pytest.mark.unit, pytest.mark.slow]
 SIZES = (2, 4)
 ALL, SEXES = Marginal.of(SIZES, {}), Marginal.of(SIZES, {0: None})
 FIRST, SECOND = Moment(1, 3, 1), Moment(1, 3, 2)
+LEAST, GREATEST = Moment(1, 3, 1, end="least"), Moment(1, 3, 1, end="greatest")
 HALVES = Partition.of(np.array([0, 1, 1, 0]))
-#: The number and the sum beside each other; moments by group and the count of all; two moments and no count; a tree.
+#: The number and the sum beside each other; moments by group and the count of all; two moments and no count; a tree;
+#: distances from both ends, by group and beside a square; and from one end twice.
 STRATEGIES = [
     TableStrategy((Part(ALL, None, 2), Part(ALL, FIRST, 3))),
     TableStrategy((Part(SEXES, FIRST, 2), Part(ALL))),
     TableStrategy((Part(ALL, FIRST, 1), Part(ALL, SECOND, 2))),
     Hierarchy((Part(Marginal.of(SIZES, {1: HALVES}), multiplier=2), Part(Marginal.of(SIZES, {1: None}), multiplier=3))),
+    TableStrategy((Part(SEXES, LEAST, 2), Part(SEXES, GREATEST, 2))),
+    TableStrategy((Part(ALL, GREATEST, 2), Part(ALL, SECOND), Part(SEXES, LEAST, 3))),
+    TableStrategy((Part(SEXES, LEAST), Part(ALL, LEAST, 2))),
 ]
 #: Contrasts and rows, which a record moves in several values at once.
 COMBINED = [
@@ -109,7 +114,8 @@ def largest_ratio(noise: dict[int, mpmath.mpf], shifts: list[int]) -> mpmath.mpf
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_the_price_is_no_less_than_the_joint_divergence(strategy: TableStrategy, gamma: int, kind: NoiseKind) -> None:
     """At every pair of neighbours, and at the worst of them it is that, to a part in a thousand. Catches a part that is
-    not charged, one that is charged as a count, a multiplier left out, and a price far above what is lost."""
+    not charged, one that is charged as a count, a multiplier left out, and a price far above what is lost; distances
+    from both ends that are charged twice, and from one end that are charged once."""
     scale = 7
     # Many neighbours differ by the same shifts: their joint laws are one.
     shifts = {tuple(sensitivity(strategy, *pair)) for pair in neighbours(gamma)}

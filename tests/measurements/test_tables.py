@@ -44,7 +44,19 @@ def release(strategy: TableStrategy | None = None) -> Measurement[TableStrategy]
     return Measurement(strategy, Noise("gaussian", Decimal("12.5"), 0), np.arange(strategy.cells) - 4)
 
 
-@pytest.mark.parametrize("one", [release(), release(TableStrategy.of(Marginal.of(SIZES, {0: EVENS, 2: None})))])
+#: Distances from both ends of the second attribute, and of one end more.
+ENDS = TableStrategy(
+    (
+        Part(Marginal.of(SIZES, {1: None}), Moment(2, 4, 1, end="greatest"), 3),
+        Part(Marginal.of(SIZES, {0: EVENS}), Moment(2, 4, 1, end="least"), 5),
+        Part(Marginal.of(SIZES, {}), Moment(2, 5, 1, end="least"), 2),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "one", [release(), release(ENDS), release(TableStrategy.of(Marginal.of(SIZES, {0: EVENS, 2: None})))]
+)
 def test_a_document_and_back(one: Measurement[TableStrategy]) -> None:
     """Through JSON text, to equal contents. Would catch a field that is not written, or read as another."""
     back = Measurement.read(json.loads(json.dumps(one.document())))
@@ -66,6 +78,8 @@ def test_pieces_are_what_was_counted() -> None:
 PLAIN = {"marginal": {"attributes": [0], "partitions": [None], "sizes": [9]}, "values": [0] * 9}
 NOISE = {"kind": "laplace", "bits": 0, "scale": "3"}
 PART = {"marginal": {"attributes": [], "partitions": [], "sizes": []}, "moment": None, "multiplier": 2}
+FROM = {"axis": 0, "places": 9, "power": 1}
+TIMES = {"axis": 1, "least": 0, "places": 2}
 
 
 @pytest.mark.parametrize(
@@ -94,6 +108,10 @@ PART = {"marginal": {"attributes": [], "partitions": [], "sizes": []}, "moment":
         {"values": [0], "noise": NOISE, "strategy": [PART | {"moment": {"axis": 0, "places": 9}}]},
         {"values": [0], "noise": NOISE, "strategy": [PART | {"moment": {"axis": 0, "places": 9, "power": 3}}]},
         {"values": [0], "noise": NOISE, "strategy": [PART | {"moment": {"axis": 0, "places": 9.0, "power": 1}}]},
+        {"values": [0], "noise": NOISE, "strategy": [PART | {"moment": FROM | {"end": "middle"}}]},
+        {"values": [0], "noise": NOISE, "strategy": [PART | {"moment": FROM | {"end": None}}]},
+        {"values": [0], "noise": NOISE, "strategy": [PART | {"moment": FROM | {"end": "least", "power": 2}}]},
+        {"values": [0], "noise": NOISE, "strategy": [PART | {"moment": FROM | {"end": "least", "times": TIMES}}]},
         {"values": [0] * 65, "noise": NOISE, "strategy": [PART] * 65},
     ],
 )
@@ -129,6 +147,27 @@ def test_weights_of_moments(places: int, power: Any) -> None:
     assert moment.largest <= (h if power == 1 else -(-h * h // 2) + 1)
 
 
+@given(st.integers(2, 3000))
+def test_distances_from_both_ends(places: int) -> None:
+    """Would catch an end that is taken for the other, and distances that add up to more than is charged."""
+    least, greatest = (Moment(0, places, 1, end=end) for end in ("least", "greatest"))  # type: ignore[arg-type]
+    assert least.weights.tolist() == list(range(places))
+    assert greatest.weights.tolist() == list(range(places))[::-1]
+    assert least.largest == greatest.largest == places - 1
+    assert (least.opposite, greatest.opposite) == (greatest, least)
+
+
+def test_a_record_moves_distances_from_both_ends_together() -> None:
+    """Of every record the moves of the parts, by the definition. What one term of the sensitivity stands for is what
+    the two parts move by together; a third one of the attribute is charged by itself. Would catch parts that are taken
+    together though both count from the same end, or of other numbers, and a multiplier that is left out."""
+    moves = [(3 * (3 - k), 5 * k) if k < 4 else (0, 0) for k in range(5)]
+    both, alone = ENDS.sensitivity
+    assert both.absolute == max(a + b for a, b in moves) == 15
+    assert both.squared == max(a * a + b * b for a, b in moves) == 225
+    assert (alone.absolute, alone.squared) == (8, 64)
+
+
 @given(st.integers(2, 40), st.integers(0, 10**6))
 def test_squares_of_long_ranges_keep_their_weights_small(bits: int, seed: int) -> None:
     """Would catch sums that pass 64 bits."""
@@ -153,14 +192,14 @@ def brute(strategy: TableStrategy, rows: np.ndarray) -> list[int]:
     return found
 
 
-@given(st.integers(0, 10**6))
-def test_exact_values(seed: int) -> None:
+@pytest.mark.parametrize("strategy", [release().strategy, ENDS])
+@given(seed=st.integers(0, 10**6))
+def test_exact_values(strategy: TableStrategy, seed: int) -> None:
     """From records and from counts, against a loop over records; and one record moves each part by no more than is
     charged. Would catch a moment summed along the wrong axis, a place without a value that weighs, and a multiplier
     that is left out."""
     rng = np.random.default_rng(seed)
     rows = np.stack([rng.integers(0, n, 30) for n in SIZES], axis=1)
-    strategy = release().strategy
     expected = brute(strategy, rows)
     columns = [rows[:, a].astype(np.uint8) for a in range(len(SIZES))]
     assert strategy.exact(None, RecordsTensor(columns, SIZES)).tolist() == expected

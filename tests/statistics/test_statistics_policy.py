@@ -40,6 +40,9 @@ ORDER, RENYI = 30.0, 0.428
 AXIS, LOW, STEP = 1, -3.0, 0.5
 NORMAL = 1.959963984540054
 ALL = (None, 1, 2)
+ENDS = ("least", "greatest")
+#: Counts (None), the powers of moments, and the first one from an end of the range.
+Told = int | str | None
 
 
 def means(epsilon: float = 1.0, **more: Any) -> Funds:
@@ -55,9 +58,9 @@ class World:
     residuals: Residuals
     policy: Policy
     moments: dict[Moment, Residuals] = field(default_factory=dict)
-    #: Of counts (None) and of each power what entered the closed form, and what stays apart.
-    closed: dict[int | None, list[Counts]] = field(default_factory=lambda: {k: [] for k in ALL})
-    apart: dict[int | None, list[Counts]] = field(default_factory=lambda: {k: [] for k in ALL})
+    #: Of each what entered the closed form, and what stays apart.
+    closed: dict[Told, list[Counts]] = field(default_factory=lambda: {k: [] for k in (*ALL, *ENDS)})
+    apart: dict[Told, list[Counts]] = field(default_factory=lambda: {k: [] for k in (*ALL, *ENDS)})
 
     @classmethod
     def of(cls, table: np.ndarray, places: int, public: bool = False, allowed: Funds | None = None) -> World:
@@ -68,13 +71,14 @@ class World:
     def statistics(self) -> Statistics:
         return Statistics(self.policy, self.moments)
 
-    def weight(self, power: int | None) -> np.ndarray:
+    def weight(self, power: Told) -> np.ndarray:
         """What a record of each cell adds to the number of records or to a moment: from the definition."""
         along = np.zeros(self.table.shape[AXIS])
         middle = (self.places - 1) // 2
         steps = np.arange(self.places) - middle
         most = self.places - 1 - middle
-        along[: self.places] = {None: steps**0, 1: steps, 2: steps**2 - most**2 // 2}[power]
+        ends = {"least": np.arange(self.places), "greatest": np.arange(self.places)[::-1]}
+        along[: self.places] = {None: steps**0, 1: steps, 2: steps**2 - most**2 // 2, **ends}[power]
         if power is None:
             along[:] = 1
         return np.broadcast_to(along[None, :, None], self.table.shape).reshape(-1)
@@ -82,7 +86,7 @@ class World:
     def add(
         self,
         rng: np.random.Generator,
-        power: int | None,
+        power: Told,
         marginal: Marginal,
         sigma: float,
         by: int = 1,
@@ -99,7 +103,8 @@ class World:
         if power is None:
             entered = self.residuals.add(made)
         else:
-            moment = Moment(AXIS, self.places, power)  # type: ignore[arg-type]
+            end = {"power": 1, "end": power} if power in ENDS else {"power": power}
+            moment = Moment(AXIS, self.places, **end)  # type: ignore[arg-type]
             entered = self.moments.setdefault(moment, Residuals(self.table.shape)).add(made)
         (self.closed if entered else self.apart)[power].append(made)
 
@@ -107,11 +112,11 @@ class World:
         """Take in what was bought, with continuous noise of the variance that the bought noise has."""
         noise = buy.noise
         for part in buy.strategy.parts:
-            power = None if part.moment is None else part.moment.power
+            power = None if part.moment is None else part.moment.end or part.moment.power
             self.add(rng, power, part.marginal, math.sqrt(noise.variance), part.multiplier, kind=buy.noise.kind)
         return Measurement(buy.strategy, noise, np.zeros(buy.strategy.cells, np.int64))
 
-    def told(self, row: np.ndarray, powers: tuple[int | None, ...]) -> tuple[np.ndarray, np.ndarray]:
+    def told(self, row: np.ndarray, powers: tuple[Told, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Values of N, S and Q of the records that a row weighs and the covariances of their noise, NaN where they are
         not determined: what each independent source tells of them by least squares over all cells, and of all that the
         weights of least variance."""
@@ -130,7 +135,23 @@ class World:
             if power is not None:
                 told.append(source(sizes, self.closed[power], None, [(k, row)]))
                 told += [source(sizes, [m], None, [(k, row)], apart=True) for m in self.apart[power]]
+        rows_of = {end: [(k, row)] for k, end in enumerate(ENDS)}
+        told.append(self.from_ends([source(sizes, self.closed[end], None, rows_of[end]) for end in ENDS]))
+        for two in zip(*(self.apart[end] for end in ENDS), strict=True):
+            each = [source(sizes, [m], None, rows_of[end], apart=True) for end, m in zip(ENDS, two, strict=True)]
+            told.append(self.from_ends(each))
         return least_variance(told)
+
+    def from_ends(
+        self, told: list[tuple[list[int], np.ndarray, np.ndarray]]
+    ) -> tuple[list[int], np.ndarray, np.ndarray]:
+        """N and S from the sums of distances from both ends, where both are told: ``S + m N`` and ``(K - m) N - S``."""
+        if [place for places, _, _ in told for place in places] != [0, 1]:
+            return [], np.zeros(0), np.zeros((0, 0))
+        steps, middle = self.places - 1, (self.places - 1) // 2
+        back = np.linalg.inv(np.array([[middle, 1.0], [steps - middle, -1.0]]))
+        values, variances = np.array([v[0] for _, v, _ in told]), np.array([c[0, 0] for _, _, c in told])
+        return [0, 1], back @ values, back @ np.diag(variances) @ back.T
 
 
 def source(
@@ -183,13 +204,15 @@ def worlds(draw: st.DrawFn) -> World:
     world = World.of(rng.integers(0, 60, sizes), places, draw(st.booleans()))
     halves = Partition.of(np.arange(sizes[AXIS]) * 2 // sizes[AXIS])
     valued = Partition.of((np.arange(sizes[AXIS]) >= places).astype(int))
-    for power in draw(st.lists(st.sampled_from(ALL), max_size=7)):
+    for power in draw(st.lists(st.sampled_from((*ALL, ENDS)), max_size=7)):
         cells: dict[int, Partition | None] = {}
         for attribute in draw(st.lists(st.sampled_from([0, 1, 2]), unique=True)):
             fine = draw(st.sampled_from([None, halves, valued])) if attribute == AXIS else None
             cells[attribute] = fine
         marginal = Marginal.of(sizes, cells)
-        world.add(rng, power, marginal, draw(st.sampled_from([1.0, 8.0])), draw(st.sampled_from([1, 3])))
+        sigma, by = draw(st.sampled_from([1.0, 8.0])), draw(st.sampled_from([1, 3]))
+        for each in power if isinstance(power, tuple) else (power,):
+            world.add(rng, each, marginal, sigma, by)
     # Anything is told of a table whose number of records is known, nearly at least.
     if not world.residuals.total.estimable:
         world.add(rng, None, Marginal.of(sizes, {}), 8.0)
@@ -863,19 +886,58 @@ def test_medians_are_found_near_zero_where_bounds_are_far_too_wide(below: int) -
     assert abs(found[1] - truth) <= 3
 
 
-def test_a_first_mean_pays_for_the_number_of_records() -> None:
+@pytest.mark.parametrize("pure", [False, True])
+def test_a_first_mean_pays_for_the_number_of_records(pure: bool) -> None:
     """Half of the records have a number, and where these lie nobody knows: a mean far from the middle is as far off as
-    the number of records is. Would catch a mean that is taken to be in the middle because nothing says otherwise."""
+    the number of records is. With pure noise distances from both ends tell it. Would catch a mean that is taken to be
+    in the middle because nothing says otherwise."""
     places = 401
     asked = Asking.of("mean", Product.over({AXIS: np.arange(402) < places}), (AXIS, places, 0.0, 1.0))
-    policy = Policy(Residuals((2, 402, 1), 10_000.0), means(1.0, pure=True, questions=3))
+    policy = Policy(Residuals((2, 402, 1), 10_000.0), means(1.0, pure=pure, questions=3))
     buy = Statistics(policy, {}).decide(asked, 1.0, None, 0.95)
     assert buy is not None
+    if pure:
+        ends = [part.moment and part.moment.end for part in buy.strategy.parts]
+        assert ends == ["least", "greatest"]
+        return
     prices = {
-        part.moment is None: sensitivity.absolute
+        part.moment is None: sensitivity.squared
         for part, sensitivity in zip(buy.strategy.parts, buy.strategy.sensitivity, strict=True)
     }
-    assert 0.25 <= prices[True] / (prices[True] + prices[False]) <= 0.5
+    assert 0.1 <= prices[True] / (prices[True] + prices[False]) <= 0.5
+
+
+# Distances from both ends: how well they tell, by arithmetic of this file's own.
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean"])
+@pytest.mark.parametrize("at", [0.02, 0.1, 0.2, 0.3, 0.5, 0.8, 0.98])
+def test_pure_noise_is_no_larger_than_of_any_division(kind: str, at: float) -> None:
+    """Of a group of unknown size whose records all lie in one place of a range of K steps, asked with pure noise for a
+    price of 1. With d the place's distance from the least number (of a sum: zero, there) the error of a mean times the
+    number of records has the variance ``2 (K - d)^2 + 2 d^2`` when told by distances from both ends. Told by N and
+    the sum of u, for parts p and 1 - p of the price, it has ``2 (m - d)^2/p^2 + 2 h^2/(1 - p)^2``. Would catch a
+    choice that is not the least of these, and an error that is told other than it is."""
+    places, price = 201, 1.0
+    steps, middle = places - 1, (places - 1) // 2
+    table = np.zeros((1, places + 1, 2))
+    table[0, [round(at * steps), places], 0] = 40_000
+    world = World.of(table, places, True, means(price, pure=True, questions=1))
+    # Where the records are is known, how many are in the group is not.
+    world.add(np.random.default_rng(1), None, Marginal.of(table.shape, {AXIS: None}), 1e3)
+    world.policy.mode = "laplace"
+    asked = Asking.of(kind, Product.over({2: np.array([1.0, 0.0]), **valued(world)}), (AXIS, places, 0.0, 1.0))
+    buy = world.statistics.decide(asked, price, None, 0.95)
+    assert buy is not None
+    world.learn(np.random.default_rng(1), buy)
+    d = 0 if kind == "sum" else round(at * steps)
+    both = 2 * (steps - d) ** 2 + 2 * d**2
+    parts = np.linspace(0.001, 0.999, 999)
+    divided = float((2 * (middle - d) ** 2 / parts**2 + 2 * (steps - middle) ** 2 / (1 - parts) ** 2).min())
+    found = float(world.statistics.errors(asked)[0]) * (1 if kind == "sum" else 40_000)
+    # Parts are some of all that there are, multipliers round them, and no mean is taken to be just in the middle.
+    assert found == pytest.approx(math.sqrt(min(both, divided)), rel=0.16)
+    assert found <= math.sqrt(both) * 1.02
 
 
 def test_a_variance_does_not_pay_anew_for_a_known_sum() -> None:

@@ -67,6 +67,18 @@ class Joint:
         """Those groups alone."""
         return Joint(self.values[places], self.covariances[places])
 
+    def mapped(self, onto: FloatArray) -> Joint:
+        """Sums of the numbers of each group with the weights of each row."""
+        return Joint(self.values @ onto.T, onto @ self.covariances @ onto.T)
+
+    def placed(self, places: Sequence[int], count: int) -> Joint:
+        """The same numbers in these places, of so many."""
+        values = np.full((len(self.values), count), np.nan)
+        covariances = np.full((*values.shape, count), np.nan)
+        values[:, places] = self.values
+        covariances[:, np.array(places)[:, None], places] = self.covariances
+        return Joint(values, covariances)
+
     def weighed(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sums of the numbers of each group with weights, a row a group or one for all, and their variances."""
         rows = np.broadcast_to(weights, self.values.shape)

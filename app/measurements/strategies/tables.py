@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -87,22 +87,27 @@ class Moment:
     weighs u, and the second one u^2 less half of h^2, divided by a power of two where that would take more than 26
     bits, and rounded. So the largest weight is h and about half of h^2. Records without a value weigh nothing. A record
     may weigh as many times as much as its number of another attribute says; the moment of power 0, which weighs one,
-    is there to be multiplied so.
+    is there to be multiplied so. The steps of the first moment may be counted from an end of the range, too: beside
+    those from the other end they tell the number of records and the sum of u, and a record adds to both together as
+    many steps as there are from end to end.
 
     Attributes:
         axis: of the attribute.
         places: how many numbers there are; behind them an axis may have a place for records without a value.
         power: 0, 1 or 2.
         times: the numbers of another attribute by which each record's weight is multiplied.
+        end: the end of the range that steps are counted from, the least number or the greatest; None for the middle.
 
     Raises:
-        ValueError: for another power, a number of places that no attribute has, or one attribute twice.
+        ValueError: for another power, a number of places that no attribute has, one attribute twice, or an end of what
+            is no first moment of one attribute.
     """
 
     axis: int
     places: int
     power: Literal[0, 1, 2]
     times: Times | None = None
+    end: Literal["least", "greatest"] | None = None
 
     def __post_init__(self) -> None:
         powers = (1, 2) if self.times is None else (0, 1, 2)
@@ -110,6 +115,15 @@ class Moment:
             raise ValueError("a moment is the first or the second of an attribute of two numbers or more")
         if self.times is not None and self.times.axis == self.axis:
             raise ValueError("a moment is weighed by the numbers of another attribute")
+        if self.end not in (None, "least", "greatest") or (self.end and (self.power != 1 or self.times is not None)):
+            raise ValueError("first moments alone are counted from the least or the greatest number")
+
+    @property
+    def opposite(self) -> Moment | None:
+        """What counts steps from the other end; None where this counts from the middle."""
+        if self.end is None:
+            return None
+        return replace(self, end="least" if self.end == "greatest" else "greatest")
 
     @property
     def middle(self) -> int:
@@ -134,7 +148,11 @@ class Moment:
     @lazy
     def weights(self) -> IntArray:
         """The weight of each number, in units of 2^shift."""
-        steps = np.arange(self.places, dtype=np.int64) - self.middle
+        steps = np.arange(self.places, dtype=np.int64)
+        if self.end is None:
+            steps -= self.middle
+        elif self.end == "greatest":
+            steps = steps[::-1]
         weights = steps**self.power - self.offset
         if self.shift:
             weights = (weights + (1 << (self.shift - 1))) >> self.shift
@@ -153,13 +171,17 @@ class Moment:
         return int(np.abs(self.weights).max()) * (1 if self.times is None else self.times.largest)
 
     def describe(self, space: Space) -> dict[str, Any]:
-        """The attribute and the power, and what it is multiplied by."""
-        told = {"of": space.names[self.axis], "moment": self.power}
+        """The attribute and the power, what it is multiplied by, and the end that steps are counted from."""
+        told: dict[str, Any] = {"of": space.names[self.axis], "moment": self.power}
+        if self.end is not None:
+            told["from"] = self.end
         return told if self.times is None else told | {"times": space.names[self.times.axis]}
 
     def document(self) -> dict[str, Any]:
         """The moment as JSON."""
         document: dict[str, Any] = {"axis": self.axis, "places": self.places, "power": self.power}
+        if self.end is not None:
+            document["end"] = self.end
         return document if self.times is None else document | {"times": self.times.document()}
 
     @classmethod
@@ -173,7 +195,7 @@ class Moment:
         times = {name: document["times"][name] for name in ("axis", "least", "places")} if "times" in document else None
         if any(type(value) is not int for value in (*own.values(), *(times or {}).values())):
             raise ValueError("not the document of a moment")
-        moment = cls(**own, times=None if times is None else Times(**times))
+        moment = cls(**own, times=None if times is None else Times(**times), end=document.get("end"))
         if moment.document() != document:
             raise ValueError("not the document of a moment")
         return moment
@@ -240,6 +262,10 @@ class Part:
             most = 1 if self.moment is None else self.moment.largest
             one = Sensitivity(most, most**2)
         return Sensitivity(self.multiplier * one.absolute, self.multiplier**2 * one.squared)
+
+    def against(self, other: Part) -> bool:
+        """Whether it counts steps from one end of a range, and another part from the other."""
+        return self.moment is not None and self.moment.end is not None and other.moment == self.moment.opposite
 
     def describe(self, space: Space) -> dict[str, Any]:
         """Of moments the attribute and the power, of rows how many there are."""
@@ -317,8 +343,18 @@ class TableStrategy(Strategy):
 
     @property
     def sensitivity(self) -> tuple[Sensitivity, ...]:
-        """For each part what one record moves it by at most."""
-        return tuple(part.sensitivity for part in self.parts)
+        """For each part what one record moves it by at most. Two that count steps from either end of a range stand in
+        one place: what a record adds to the one more it adds to the other less, and it moves both together by no more
+        than the larger of them can be moved. (docs/privacy.md, 9.4)
+        """
+        found: list[Sensitivity] = []
+        left = list(self.parts)
+        while left:
+            part = left.pop(0)
+            other = next((k for k, each in enumerate(left) if part.against(each)), None)
+            both = [part.sensitivity] if other is None else [part.sensitivity, left.pop(other).sensitivity]
+            found.append(max(both, key=lambda each: each.absolute))
+        return tuple(found)
 
     def is_exact(self, capacity: int) -> bool:
         """Whether sums over so many records are 64-bit integers with room to spare, and all that they are made of: no
@@ -356,8 +392,9 @@ class TableStrategy(Strategy):
         return np.concatenate(values)
 
     def events(self, noise: Law, adjacency: Adjacency) -> Events:
-        """Neighbours differ in at most gamma records: a part moves by at most gamma times what one record moves it by,
-        in L1 and in L2, by the triangle inequality. The parts compose (docs/privacy.md, 9.4 and 9.5).
+        """Neighbours differ in at most gamma records: a part, or two that count from either end, moves by at most gamma
+        times what one record moves it by, in L1 and in L2, by the triangle inequality. These compose (docs/privacy.md,
+        9.4 and 9.5).
         """
         gamma = adjacency.gamma
         if noise.kind == "gaussian":
