@@ -32,7 +32,7 @@ SPEC: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, forked_servers: None) -> Iterator[Server]:
     with running_server(tmp_path_factory.mktemp("server")) as running:
         yield running
 

@@ -86,7 +86,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory, forked_servers: None) -> Iterator[Place]:
     with running_server(tmp_path_factory.mktemp("server")) as server:
         yield Place(server, tmp_path_factory.mktemp("files"))
 

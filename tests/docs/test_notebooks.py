@@ -34,6 +34,7 @@ def shown(notebook: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.usefixtures("forked_servers")
 def test_every_cell_runs_and_shows_what_stands_there(page: Path) -> None:
     """Would catch a cell that fails, and one that shows something else than the page says."""
     written = page.read_text()

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.usefixtures("forked_servers")
 def test_every_command_runs_and_prints_what_stands_there(page: Path) -> None:
     """Would catch a command that fails, an answer of another form than the one shown, and a transcript that does not
     replay."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ import structlog
 from playwright.sync_api import Browser, sync_playwright
 
 from app.bootstrap.noise import SystemNoise
+from app.demo import server as demo_server
 from app.services.answering import group
 from tests.kit.console import launched
 from tests.kit.databases import empty_database
 from tests.kit.noise import Noise
+from tests.kit.servers import shims
 from tests.kit.service import Service, serving
 from tests.kit.world import World, make_world
 
@@ -67,6 +70,15 @@ def noisy(_log: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
     """A server with noise of its own."""
     with serving(tmp_path_factory.mktemp("noisy"), noise=SystemNoise()) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def forked_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Servers of `app.demo.server` are forked, as those of `launching` are; the demonstration's own tests do without."""
+    shims(commands := tmp_path_factory.mktemp("bin"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo_server, "sys", SimpleNamespace(executable=str(commands / "python")))
+        yield
 
 
 @pytest.fixture(autouse=True)

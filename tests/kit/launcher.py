@@ -10,7 +10,8 @@ killed, each with its group.
 - ``arguments``: the command line itself, its standard input the file ``input``, its errors in the file ``errors``. The
   file ``ended`` gets its exit code when all has been written.
 - ``listen``: nothing is started, and what `shim.py` sends to this socket is an order from then on: a command of a
-  shell, with its own folder and descriptors, whose exit code goes back to it. ``program`` is `curator` or `python`.
+  shell, with its own folder and descriptors, whose exit code goes back to it. ``program`` is `curator` or `python`,
+  of which ``python -m app.cli`` is the former.
 """
 
 # ruff: noqa: E402
@@ -98,6 +99,8 @@ def main() -> None:
                     os.dup2(descriptor, number)
                 order = marshal.loads(sent)
                 os.chdir(order["folder"])
+                if order["program"] == "python" and order["arguments"][:2] == ["-m", "app.cli"]:
+                    order |= {"program": "curator", "arguments": order["arguments"][2:]}
                 code = run(order)
                 shim.send(b"%d" % code)
                 os._exit(code)

@@ -72,7 +72,8 @@ def starter() -> _Starter:
 
 
 def shims(folder: Path) -> None:
-    """Make the commands `curator` and `python` (``-c`` and ``-`` alone), forked as servers are; see `shim.py`.
+    """Make the commands `curator` and `python` (``-c``, ``-`` and ``-m app.cli`` alone), forked as servers are; see
+    `shim.py`.
 
     Args:
         folder: to stand in a shell's ``PATH``.
