@@ -74,7 +74,7 @@ def noisy(_log: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
 
 @pytest.fixture(scope="module")
 def forked_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Servers of `app.demo.server` are forked, as those of `launching` are; the demonstration's own tests do without."""
+    """Servers of `app.demo.server` are forked, as those of `launching`; tests of the demonstration do without."""
     shims(commands := tmp_path_factory.mktemp("bin"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo_server, "sys", SimpleNamespace(executable=str(commands / "python")))
