@@ -287,6 +287,11 @@ class Derived(Kind[A]):
     def after(self, before: FloatArray, strategy: TableStrategy, variance: float) -> FloatArray:
         """Covariances after a measurement with noise of this variance, from those before, NaN of what is not known."""
 
+    def together(self, before: FloatArray, strategy: TableStrategy, variance: float) -> FloatArray:
+        """The same as well as it can be told, which says what of several strategies is bought: of parts of a whole that
+        is known a measurement tells more than its own noise leaves."""
+        return self.after(before, strategy, variance)
+
     @abstractmethod
     def fewest(self, marginal: Marginal) -> int:
         """How many cells of a marginal the answer of the fewest sums."""
@@ -368,17 +373,19 @@ class _Terms:
 
     def _best(self, share: float) -> tuple[Wanted, FloatArray] | None:
         """The best purchase of a share, and the covariances of counts and moments afterwards."""
-        best: tuple[float, Wanted, FloatArray] | None = None
+        best: tuple[float, Wanted] | None = None
         for strategy in self._kind.strategies(self._marginal):
             noise = self._policy.noise(share, strategy.sensitivity)
             if noise is None:
                 continue
-            after = self._kind.after(self._before, strategy, noise.variance)
+            after = self._kind.together(self._before, strategy, noise.variance)
             whole = float(np.mean(self._variances(after)))
             # A little better is not worth another strategy, which must be the same wherever it is told again.
             if best is None or whole < best[0] * (1 - 1e-6):
-                best = whole, Wanted(strategy, noise), after
-        return None if best is None else best[1:]
+                best = whole, Wanted(strategy, noise)
+        if best is None:
+            return None
+        return best[1], self._kind.after(self._before, best[1].strategy, best[1].noise.variance)
 
     def within(self, share: float, slack: float) -> Wanted | None:
         """Budget first: what the share buys, unless what is known is as good or there are too few records."""

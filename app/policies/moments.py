@@ -177,6 +177,22 @@ class _OfMoments(Derived[StatisticOfNumbers]):
         nothing = np.full(len(summed), np.inf)
         return sharpened(before, np.stack([bought.get(moment, nothing) for moment in (None, *self.moments)], axis=1))
 
+    def together(self, before: FloatArray, strategy: TableStrategy, variance: float) -> FloatArray:
+        found = self.after(before, strategy, variance)
+        if not self.policy.pure or self.asked.question.cells == 1 or strategy.parts[0].moment in self.ends:
+            return found
+        # Groups are parts of what is known; distances from both ends, which they are held against, tell no more for it.
+        numbers = [None, *self.moments]
+        for part in strategy.parts:
+            known = self.counts if part.moment is None else self.measured.get(part.moment, self.counts.untold())
+            one = TableStrategy.of(part.marginal)
+            after = self.own(known.variances_after(self.asked.question, one, variance / part.multiplier**2))
+            k = numbers.index(part.moment)
+            scale = np.sqrt(np.minimum(after / np.where(found[:, k, k] > 0, found[:, k, k], 1.0), 1.0))
+            found[:, k] *= scale[:, None]
+            found[:, :, k] *= scale[:, None]
+        return found
+
     def strategies(self, marginal: Marginal) -> list[TableStrategy]:
         """Moments with several parts of the price for each, and for the number of records beside them."""
         moments = self.moments
