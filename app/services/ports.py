@@ -277,7 +277,9 @@ class ReplyRow:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The holding and spending of each of so many sessions of one owner."""
+    """The holding and spending of each of so many sessions of one owner; as of one session also the sums over those
+    that are settled.
+    """
 
     owner: str
     reserved: str
@@ -341,6 +343,8 @@ class Transaction(Protocol):
     def grants(self, dataset: str) -> dict[str, str]: ...
     def grants_of(self, principal: str) -> dict[str, str]: ...
     def holdings(self, dataset: str) -> list[Holding]: ...
+    def to_settle(self, dataset: str, most: int) -> tuple[list[str], list[Holding]]: ...
+    def settle(self, dataset: str, sessions: Sequence[str], sums: Sequence[Holding]) -> None: ...
 
     # sessions
     def session(self, id: str) -> SessionRow | None: ...

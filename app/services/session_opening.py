@@ -55,6 +55,8 @@ from curator_client.proofs import records
 MOST_EVIDENCE = 64 << 20
 #: How many entries of a transcript are read at a time.
 _PAGE = 1000
+#: Closed sessions that are added up at an opening: where there are so many, and at most.
+SETTLED_FROM, MOST_SETTLED = 32, 1000
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,13 @@ class Prepared:
     release: bytes | None = None
     expected_seconds: float = 0.0
     expected: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+def _settle(tx: Transaction, dataset: str) -> None:
+    """Add up what closed sessions have spent, where there are many: each opening would pass over all of them."""
+    sessions, spent = tx.to_settle(dataset, MOST_SETTLED)
+    if len(sessions) >= SETTLED_FROM:
+        tx.settle(dataset, sessions, spending.added_up(spent))
 
 
 class SessionOpener:
@@ -241,6 +250,7 @@ class SessionOpener:
                 return known
             if row.retired_at is not None:
                 raise NotFound(f"the data set {request.dataset!r} is retired")
+            _settle(tx, row.name)
             now = admitted(tx, row, actor, request)
             if now != dataset:
                 # Another session bought a fact, has a race, or spent of the budget: quickly planned, with scales that

@@ -34,6 +34,23 @@ def account_of_owner(owner: str, budget: Budget, holdings: Iterable[Holding]) ->
     return Account.over(budget, his, impure=any(share.spent.pure is None for share, _ in his))
 
 
+def added_up(holdings: Iterable[Holding]) -> list[Holding]:
+    """What closed sessions have spent, as one holding for each owner and whether their noise was pure.
+
+    Accounts over these are those over the sessions (:meth:`Account.over` adds exactly).
+    """
+    sums: dict[tuple[str, bool], Amounts] = {}
+    for each in holdings:
+        share = _share(each)
+        assert not share.reserved.renyi, "a closed session holds nothing"
+        key = each.owner, share.spent.pure is not None
+        sums[key] = sums.get(key, Amounts.none(pure=key[1])).plus(share.spent)
+    return [
+        Holding(owner, "0", str(spent.renyi), "0" if pure else None, _text(spent.pure), 1)
+        for (owner, pure), spent in sums.items()
+    ]
+
+
 def check_share(account: Account, holds: Amounts, epsilon: Decimal) -> None:
     """Refuse amounts that a data set does not have; ``epsilon`` is what was asked for.
 

@@ -16,6 +16,8 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
+    text,
 )
 
 metadata = MetaData(
@@ -95,11 +97,25 @@ sessions = Table(
     Column("head_hash", String(64), nullable=False),
     Column("opened_at", String(32), nullable=False),
     Column("closed_at", String(32)),
+    # Whether it is closed and part of what stands in :data:`standing`.
+    Column("settled", Boolean, nullable=False, server_default=false()),
+    Index("ix_sessions_unsettled", "dataset", sqlite_where=text("settled = 0"), postgresql_where=text("NOT settled")),
     # The order of lists: of all sessions, of a data set's, of one owner's, and of those that are open.
     Index("ix_sessions_dataset_opened_at_id", "dataset", "opened_at", "id"),
     Index("ix_sessions_opened_at_id", "opened_at", "id"),
     Index("ix_sessions_owner_opened_at_id", "owner", "opened_at", "id"),
     Index("ix_sessions_status_opened_at_id", "status", "opened_at", "id"),
+)
+
+#: What closed sessions have spent of a data set, added up by whose they are and whether their noise was pure.
+standing = Table(
+    "standing",
+    metadata,
+    Column("dataset", ForeignKey("datasets.name"), primary_key=True),
+    Column("owner", ForeignKey("principals.name"), primary_key=True),
+    Column("pure", Boolean, primary_key=True),
+    Column("spent", String(48), nullable=False),
+    Column("spent_pure", String(48)),
 )
 
 #: ``kind`` of an entry: what a session needs to know of it when it is loaded again.

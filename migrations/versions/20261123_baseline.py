@@ -95,6 +95,7 @@ def upgrade() -> None:
         sa.Column("head_hash", sa.String(length=64), nullable=False),
         sa.Column("opened_at", sa.String(length=32), nullable=False),
         sa.Column("closed_at", sa.String(length=32), nullable=True),
+        sa.Column("settled", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.ForeignKeyConstraint(["dataset"], ["datasets.name"], name=op.f("fk_sessions_dataset")),
         sa.ForeignKeyConstraint(["owner"], ["principals.name"], name=op.f("fk_sessions_owner")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_sessions")),
@@ -103,6 +104,24 @@ def upgrade() -> None:
     op.create_index("ix_sessions_opened_at_id", "sessions", ["opened_at", "id"])
     op.create_index("ix_sessions_owner_opened_at_id", "sessions", ["owner", "opened_at", "id"])
     op.create_index("ix_sessions_status_opened_at_id", "sessions", ["status", "opened_at", "id"])
+    op.create_index(
+        "ix_sessions_unsettled",
+        "sessions",
+        ["dataset"],
+        sqlite_where=sa.text("settled = 0"),
+        postgresql_where=sa.text("NOT settled"),
+    )
+    op.create_table(
+        "standing",
+        sa.Column("dataset", sa.String(length=64), nullable=False),
+        sa.Column("owner", sa.String(length=64), nullable=False),
+        sa.Column("pure", sa.Boolean(), nullable=False),
+        sa.Column("spent", sa.String(length=48), nullable=False),
+        sa.Column("spent_pure", sa.String(length=48), nullable=True),
+        sa.ForeignKeyConstraint(["dataset"], ["datasets.name"], name=op.f("fk_standing_dataset")),
+        sa.ForeignKeyConstraint(["owner"], ["principals.name"], name=op.f("fk_standing_owner")),
+        sa.PrimaryKeyConstraint("dataset", "owner", "pure", name=op.f("pk_standing")),
+    )
 
     op.create_table(
         "entries",

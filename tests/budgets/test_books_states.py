@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,7 @@ from app.declarations.errors import InvalidRequest
 from app.http import problems
 from app.http.json_bodies import fingerprint
 from app.releases.finishing import Job, Outcome, Progress, WorkerDied, finish
-from app.services import measuring, release_ends, release_jobs, release_measuring
+from app.services import measuring, release_ends, release_jobs, release_measuring, session_opening, spending
 from app.services.answering import group
 from app.services.errors import BudgetExhausted, Conflict, NotFound, Unavailable
 from app.services.idempotency import IdempotencyKey
@@ -190,6 +190,12 @@ def registered() -> tempfile.TemporaryDirectory[str]:
     )
     world.stop()
     return folder
+
+
+@pytest.fixture(autouse=True)
+def added_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What closed sessions have spent stands as a sum from the next opening on, however few they are."""
+    monkeypatch.setattr(session_opening, "SETTLED_FROM", 1)
 
 
 class Books(RuleBasedStateMachine):
@@ -797,6 +803,26 @@ def test_the_machine_sees_noise_that_is_not_charged(monkeypatch: pytest.MonkeyPa
             for _ in range(2):
                 machine.work_on_a_release(draw=0, faults=[], breaks="no")
                 machine.what_noise_was_drawn_for_is_charged()
+    finally:
+        monkeypatch.undo()
+        machine.world.stop()
+        shutil.rmtree(machine.folder)
+
+
+def test_the_machine_sees_a_sum_that_lacks_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: what a closed session has spent is not added up. Catches a machine in which nothing is."""
+    machine = Books()
+    machine.begin(pure=False)
+    added_up = spending.added_up
+    try:
+        machine.one_sum_keeps_within_the_budget_and_both_fall_by_returns_alone()
+        monkeypatch.setattr(
+            spending, "added_up", lambda holdings: added_up(replace(each, spent="0") for each in holdings)
+        )
+        machine.close(number=1, faults=[])
+        machine.open_pure("numbers", 5)
+        with pytest.raises(AssertionError):
+            machine.one_sum_keeps_within_the_budget_and_both_fall_by_returns_alone()
     finally:
         monkeypatch.undo()
         machine.world.stop()

@@ -15,6 +15,8 @@ from app.privacy.conversion import epsilon_alone, epsilon_of, rdp_budget
 from app.privacy.costs import ConditionalRelease, renyi_cost
 from app.privacy.errors import InsufficientBudget, InvalidBudget
 from app.privacy.ledger import Account, Amounts, Budget, Share
+from app.services import spending
+from app.services.ports import Holding
 
 pytestmark = pytest.mark.unit
 
@@ -438,3 +440,29 @@ class Ledger(RuleBasedStateMachine):
 
 TestLedger = Ledger.TestCase
 TestLedger.settings = settings(max_examples=60, stateful_step_count=30)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.decimals(0, 10, places=24), st.none() | st.decimals(0, 10, places=24)),
+        max_size=12,
+    )
+)
+def test_sums_stand_for_their_sessions(spent: list[tuple[str, Decimal, Decimal | None]]) -> None:
+    """Held against whole numbers of the smallest amount. Catches a sum that is rounded, that counts an owner's or
+    another noise's sessions elsewhere, or whose owner is not told to have had other noise.
+    """
+    held = [
+        Holding(owner, "0", str(amount), None if pure is None else "0", None if pure is None else str(pure), 1)
+        for owner, amount, pure in spent
+    ]
+    sums = spending.added_up(held)
+    assert len(sums) == len({(each.owner, each.spent_pure is None) for each in held})
+    whole = Budget.of(Decimal(1000), Decimal("1e-6"))
+    for owner in "ab":
+        account = spending.account_of_owner(owner, whole, sums)
+        his = [(amount, pure) for of, amount, pure in spent if of == owner]
+        assert int(account.spent.scaleb(24)) == sum(int(amount.scaleb(24)) for amount, _ in his)
+        assert int(account.pure_spent.scaleb(24)) == sum(int((pure or Decimal(0)).scaleb(24)) for _, pure in his)
+        assert account.impure == any(pure is None for _, pure in his)
+        assert account.reserved == account.pure_reserved == 0

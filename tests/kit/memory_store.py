@@ -56,6 +56,8 @@ class Tables:
     datasets: dict[str, DatasetRow] = field(default_factory=dict)
     grants: dict[tuple[str, str], str] = field(default_factory=dict)
     sessions: dict[str, SessionRow] = field(default_factory=dict)
+    settled: dict[str, bool] = field(default_factory=dict)
+    standing: dict[str, tuple[Holding, ...]] = field(default_factory=dict)
     entries: dict[tuple[str, int], EntryRow] = field(default_factory=dict)
     weights: dict[tuple[str, str], WeightsRow] = field(default_factory=dict)
     evidence: dict[int, EvidenceRow] = field(default_factory=dict)
@@ -314,9 +316,26 @@ class MemoryTransaction:
         return {name: cap for (name, holder), cap in self._tables.grants.items() if holder == principal}
 
     def holdings(self, dataset: str) -> list[Holding]:
-        rows = [row for row in self._tables.sessions.values() if row.dataset == dataset]
+        settled = self._tables.settled
+        rows = [row for row in self._tables.sessions.values() if row.dataset == dataset and row.id not in settled]
         counted = Counter((row.owner, row.reserved, row.spent, row.reserved_pure, row.spent_pure) for row in rows)
-        return [Holding(*key, number) for key, number in sorted(counted.items(), key=str)]
+        found = [Holding(*key, number) for key, number in counted.items()]
+        return sorted([*found, *self._tables.standing.get(dataset, ())], key=str)
+
+    def to_settle(self, dataset: str, most: int) -> tuple[list[str], list[Holding]]:
+        settled, rows = self._tables.settled, self._tables.sessions.values()
+        closed = [row for row in rows if row.dataset == dataset and row.status == "closed" and row.id not in settled][
+            :most
+        ]
+        held = [Holding(row.owner, row.reserved, row.spent, row.reserved_pure, row.spent_pure, 1) for row in closed]
+        return [row.id for row in closed], [*held, *self._tables.standing.get(dataset, ())]
+
+    def settle(self, dataset: str, sessions: Sequence[str], sums: Sequence[Holding]) -> None:
+        def step(tables: Tables) -> None:
+            tables.standing[dataset] = tuple(sums)
+            tables.settled |= dict.fromkeys(sessions, True)
+
+        self._do(step)
 
     # sessions
     def session(self, id: str) -> SessionRow | None:

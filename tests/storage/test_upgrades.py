@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, MetaData, select, text
 
 from app.bootstrap import maintenance, preconditions
+from app.services import session_opening
 from app.storage import migrate as migrations
 from app.storage.database import make_engines
 from app.storage.migrate import NewerDatabase, migrate, pending
@@ -74,6 +75,12 @@ def make(tmp_path: Path) -> Iterator[Callable[[str | None], World]]:
         world.stop()
 
 
+@pytest.fixture(autouse=True)
+def added_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What closed sessions have spent stands as a sum from the next opening on, however few they are."""
+    monkeypatch.setattr(session_opening, "SETTLED_FROM", 1)
+
+
 @pytest.fixture
 def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """plant(): the program knows one more revision, for this test alone."""
@@ -128,6 +135,7 @@ def live(world: World) -> Asked:
     world.noise.script.append(HIT)
     world.ask(ann, closed, query(0))
     world.close(ann, closed, key="close")
+    world.open(ann, "table", epsilon=0.01)  # what was closed before is added up
     ask(world.open(ann, "unknown-mass"), query(1))
     evidence = {"mechanism": {"construction": "evidence"}, "epsilon": 0.1, "max_updates": None}
     ask(world.open(ann, "unknown-mass", **evidence), query(1, 2), 3)

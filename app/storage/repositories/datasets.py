@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
-from sqlalchemy import func, select
+from sqlalchemy import case, delete, func, insert, literal, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -15,7 +15,16 @@ from app.services.ports import DatasetRow, Holding
 from app.storage import tables as t
 from app.storage.transaction import BaseTransaction, bounded_wait
 
-c = t.datasets.c
+c, s = t.datasets.c, t.sessions.c
+#: What a holding is told of: of sessions, and of those that are settled.
+_HELD = (s.owner, s.reserved, s.spent, s.reserved_pure, s.spent_pure)
+_STANDING = (
+    t.standing.c.owner,
+    literal("0"),
+    t.standing.c.spent,
+    case((t.standing.c.pure, literal("0")), else_=None),
+    t.standing.c.spent_pure,
+)
 
 
 def _written(document: Any) -> Any:
@@ -142,12 +151,43 @@ class Datasets(BaseTransaction):
         return {row.dataset: row.epsilon for row in rows}
 
     def holdings(self, dataset: str) -> list[Holding]:
-        """The holdings and spending of the sessions of a data set, open and closed; those of one owner that agree in
-        all of it, as most that are closed do, are told together.
+        """The holdings and spending of the sessions of a data set. Those of one owner that agree in all of it are told
+        together, and those that are settled as one, whose spending is the sum.
         """
-        s = t.sessions.c
-        held = (s.owner, s.reserved, s.spent, s.reserved_pure, s.spent_pure)
+        # One statement, which sees one state: between two of them sessions might be settled.
         rows = self.connection.execute(
-            select(*held, func.count()).where(s.dataset == dataset).group_by(*held).order_by(*held)
+            select(*_HELD, func.count())
+            .where(s.dataset == dataset, ~s.settled)
+            .group_by(*_HELD)
+            .union_all(select(*_STANDING, literal(1)).where(t.standing.c.dataset == dataset))
         )
-        return [Holding(*row) for row in rows]
+        return sorted((Holding(*row) for row in rows), key=str)
+
+    def to_settle(self, dataset: str, most: int) -> tuple[list[str], list[Holding]]:
+        """Up to ``most`` closed sessions that are not settled, held until the commit; and what they and those that are
+        settled have spent. Those that others hold are left out.
+        """
+        closed = self.connection.execute(
+            select(s.id, *_HELD, literal(1))
+            .where(s.dataset == dataset, ~s.settled, s.status == "closed")
+            .limit(most)
+            .with_for_update(skip_locked=True)
+        ).all()
+        known = self.connection.execute(select(*_STANDING, literal(1)).where(t.standing.c.dataset == dataset))
+        return [id for id, *_ in closed], [*(Holding(*held) for _, *held in closed), *(Holding(*row) for row in known)]
+
+    def settle(self, dataset: str, sessions: Sequence[str], sums: Sequence[Holding]) -> None:
+        """Have these sums stand for what these sessions, and those that were settled before, have spent."""
+        rows = [
+            {
+                "dataset": dataset,
+                "owner": each.owner,
+                "pure": each.spent_pure is not None,
+                "spent": each.spent,
+                "spent_pure": each.spent_pure,
+            }
+            for each in sums
+        ]
+        self.connection.execute(delete(t.standing).where(t.standing.c.dataset == dataset))
+        self.connection.execute(insert(t.standing), rows)
+        self.connection.execute(update(t.sessions).where(s.id.in_(sessions)).values(settled=True))
