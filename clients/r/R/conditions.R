@@ -50,8 +50,8 @@ STATUSES <- c(
 refused <- function(status, body, retry_after, statement = NULL) {
   told <- function(name) if (is.character(body[[name]])) body[[name]]
   code <- sub("^.*/", "", told("type") %||% "")
-  if (!grepl("^[a-z-]+$", code)) code <- STATUSES[as.character(status)] %|NA|% "unknown"
-  extra <- body[setdiff(names(body), c("type", "title", "status", "detail"))]
+  if (!grepl("^[a-z-]+$", code)) code <- c(stats::na.omit(STATUSES[as.character(status)]), "unknown")[[1]]
+  extra <- as.list(body)[setdiff(names(body), c("type", "title", "status", "detail"))]
   message <- paste(c(told("title") %||% paste("HTTP", status), told("detail")), collapse = ": ")
   if (code == "sql-refused" && !is.null(statement)) {
     message <- paste0(told("detail") %||% message, marked(statement, extra))
@@ -73,10 +73,10 @@ protocol_error <- function(detail) {
 
 signal <- function(message, code, title = NULL, status = NA_integer_, detail = NULL, extra = list(),
                    retry_after = NULL) {
-  class <- unique(c(paste0("curator_", gsub("-", "_", code)), "curator_error", "error", "condition"))
+  class <- c(paste0("curator_", gsub("-", "_", code)), "curator_error", "error", "condition")
   # Without a call: that of curator() may have the key in it.
   stop(structure(class = class, list(
-    message = message, call = NULL, code = unname(code), title = title, status = status, detail = detail,
+    message = message, call = NULL, code = code, title = title, status = status, detail = detail,
     extra = extra, retry_after = retry_after
   )))
 }
@@ -94,4 +94,3 @@ marked <- function(statement, place) {
 }
 
 `%||%` <- function(value, otherwise) if (is.null(value)) otherwise else value
-`%|NA|%` <- function(value, otherwise) if (is.na(value)) otherwise else value

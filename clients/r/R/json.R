@@ -36,9 +36,9 @@ several <- function(values, name) {
   if (length(values) == 1 && !is.list(values)) list(found) else unname(found)
 }
 
-# Replies are objects: names that are not there are NULL.
+# An object of JSON, NULL for anything else. A text is parsed as it is: one that names a file or an address opens nothing.
 parsed <- function(text) {
-  found <- tryCatch(jsonlite::fromJSON(text, simplifyVector = FALSE), error = function(error) NULL)
+  found <- tryCatch(jsonlite::parse_json(text), error = function(error) NULL)
   if (is.list(found) && !is.null(names(found))) found
 }
 

@@ -107,7 +107,7 @@ class Proxy(ThreadingHTTPServer):
 
     Attributes:
         fates: what becomes of the next requests: ``passed``; ``lost``, answered, but the reply does not arrive;
-            ``killed``, the same with the server, of which another one is started; or a status and a ``Retry-After``.
+            ``killed``, the same with the server, of which another one is started; or a status and headers.
         seen: of each request the method, the path and the idempotency key.
     """
 
@@ -157,8 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.seen.append((self.command, self.path, self.headers.get("Idempotency-Key")))
         fate = self.server.fates.pop(0) if self.server.fates else "passed"
         if isinstance(fate, list):
-            status, *after = fate
-            return self._reply(status, b"busy", {"Retry-After": str(after[0])} if after else {})
+            return self._reply(fate[0], b"busy", fate[1])
         try:
             status, content = self._passed_on(body)
         except OSError:
@@ -244,7 +243,7 @@ def run(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], 
 
 def without_noise(printed: str) -> list[str]:
     """What an example prints, line by line, without numbers and what they decide."""
-    lines = (re.sub(r"-?\d[\d,]*(\.\d+)?(e-?\d+)?", "#", line) for line in printed.splitlines())
+    lines = (re.sub(r"-?\d+(,\d{3})*(\.\d+)?(e-?\d+)?", "#", line) for line in printed.splitlines())
     return [re.sub(r"\s+", " ", line.replace("too uncertain", "")).strip() for line in lines]
 
 

@@ -46,6 +46,13 @@ test_that("a table says what is not known and what is too uncertain", {
   )
 })
 
+test_that("what is too uncertain errs by more than a third of itself", {
+  # Would catch another bound.
+  of <- function(value) printed(table_of(`[[<-`(`[[<-`(one, "value", value), "standard_error", 100)))
+  for (value in c(299, -299, 0)) expect_match(of(value), "too uncertain")
+  for (value in c(300, -300)) expect_false(grepl("too uncertain", of(value)))
+})
+
 test_that("a number without an error says so", {
   # Would catch a hypothesis' answer that looks exact.
   answer <- table_of(list(value = 1234.5678, source = "hypothesis", charged_epsilon = 0, standard_error = NULL, interval = NULL))

@@ -55,6 +55,16 @@ test_that("a question in JSON stays what it is", {
   expect_match(json(question = text, at_most = 0.1), '"at_most":0.1}$')
 })
 
+test_that("a text opens nothing", {
+  # Would catch a reply, or a question, that has a file of this machine read, or an address called.
+  file <- tempfile()
+  writeLines('{"type": "predicate", "where": {}}', file)
+  for (text in c(file, paste0("file://", file))) {
+    expect_null(parsed(text))
+    expect_error(question_of(question = text), class = "curator_invalid_query")
+  }
+})
+
 test_that("what cannot be meant is refused before anything is sent", {
   # Would catch a question that asks something else than what was written.
   wrong <- list(

@@ -1,5 +1,6 @@
 keys <- function(seen) vapply(Filter(function(call) call[[1]] == "POST", seen), `[[`, "", 3)
 
+busy <- function(status, after = 0) list(status, list(`Retry-After` = as.character(after)))
 spent <- function(s) call_service(s$connection, "GET", paste0("/v1/sessions/", s$id))$spent_epsilon
 
 test_that("a lost reply is asked for again under the same key, and paid for once", {
@@ -37,36 +38,36 @@ test_that("an answer outlives the server that gave it", {
 test_that("a server that has no time is asked again when it says", {
   # Would catch a client that hurries, or gives up.
   c <- proxied()
-  told(fates = list(list(503, "1"), list(429, "1"), list(503)))
+  told(fates = list(busy(503, 1), busy(429, 1), busy(503)))
   began <- Sys.time()
   expect_equal(dataset(c, "people")$name, "people")
   expect_gt(as.numeric(Sys.time() - began, units = "secs"), 2)
   expect_length(told(seen = TRUE), 4)
-  told(fates = list(list(503, format(Sys.time() + 2, "%a, %d %b %Y %H:%M:%S GMT", tz = "UTC"))))
+  told(fates = list(busy(503, format(Sys.time() + 2, "%a, %d %b %Y %H:%M:%S GMT", tz = "UTC"))))
   expect_equal(dataset(c, "people")$name, "people")
 })
 
 test_that("tries have an end", {
   # Would catch a loop, and a wait that is longer than was allowed.
-  told(fates = list(list(503, "3600")))
+  told(fates = list(busy(503, 3600)))
   error <- refusal(dataset(proxied(), "people"))
   expect_s3_class(error, "curator_unavailable")
   expect_equal(error$retry_after, 3600)
-  told(fates = rep(list(list(429, "0.1")), 100))
+  told(fates = rep(list(busy(429, 0.1)), 100))
   expect_error(dataset(proxied(retry_for = 0.5), "people"), class = "curator_too_many_requests")
   expect_lt(length(told(seen = TRUE)), 7)
   told(fates = list())
   began <- Sys.time()
   expect_error(dataset(curator("http://127.0.0.1:9", retry_for = 1), "people"), class = "curator_unreachable")
   expect_gt(as.numeric(Sys.time() - began, units = "secs"), 0.3)
-  told(fates = list(list(500)))
+  told(fates = list(busy(500)))
   expect_error(dataset(proxied(), "people"), class = "curator_unknown")
   expect_length(told(seen = TRUE), 1)
 })
 
 test_that("what is no curator is said to be none, and gets no key", {
   # Would catch a key that follows a redirect, and a page that is taken for an answer.
-  told(fates = list(list(200), list(302)))
+  told(fates = list(busy(200), list(302, list(Location = "/v1/datasets/people"))))
   expect_error(dataset(proxied(), "people"), class = "curator_protocol_error")
   expect_error(dataset(proxied(), "people"), class = "curator_unknown")
   expect_length(told(seen = TRUE), 2)
