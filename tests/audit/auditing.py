@@ -152,10 +152,16 @@ def held(service: Service) -> Iterator[Gate]:
         yield gate
 
 
+def name_of(nursery: psutil.Process) -> str:
+    """The module that a nursery runs, from scratch or forked by `launcher.py`; of another process something else."""
+    command = nursery.cmdline()
+    return command[2].rpartition(".")[2] if command[1:2] == ["-m"] else nursery.name()
+
+
 def workers(of: int) -> list[psutil.Process]:
     """The processes that check logs for a process."""
     try:
-        nurseries = [each for each in psutil.Process(of).children() if _MODULE in " ".join(each.cmdline())]
+        nurseries = [each for each in psutil.Process(of).children() if _MODULE.endswith(f".{name_of(each)}")]
         return [worker for nursery in nurseries for worker in nursery.children()]
     except psutil.NoSuchProcess:
         return []

@@ -38,14 +38,17 @@ from typing import Any
 import alembic.command  # noqa: F401 - what a server imports late is imported once
 import psutil
 import pyarrow as pa
+import rich._emoji_codes
+import rich.json
+import rich.status  # noqa: F401
 import typer.rich_utils  # noqa: F401
 import uvicorn.lifespan.on
 import uvicorn.loops.auto
 import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto  # noqa: F401
 
-import curator_client  # noqa: F401
-from app.bootstrap import maintenance, preconditions, reader_process, release_worker, serving
+import curator_client._sync.curator  # noqa: F401 - commands themselves look at the terminal as they are imported
+from app.bootstrap import audit_worker, maintenance, preconditions, reader_process, release_worker, serving
 from tests.kit import steps
 
 gc.enable()
@@ -131,8 +134,8 @@ def run(order: dict[str, Any]) -> int:
     """What is ordered, where standard input and output are as they shall be; the exit code."""
     serves = "migrate" not in order if "arguments" not in order else order["arguments"][:1] == ["serve"]
     if serves and order.get("workers", 1) == 1 and "--workers" not in order.get("arguments", ()):
-        fork_nursery(reader_process)
-        fork_nursery(release_worker)
+        for module in (reader_process, release_worker, audit_worker):
+            fork_nursery(module)
     os.environ.clear()
     os.environ.update(order["environment"])
     return command(order) if "arguments" in order else serve(order)
@@ -151,6 +154,7 @@ def fork_nursery(module: ModuleType) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
+        Path("/proc/self/comm").write_text(module.__name__.rpartition(".")[2])  # by which tests know it
         ours.close()
         redirect(1, os.devnull, os.O_WRONLY)
         sys.argv[1:] = [str(theirs.detach())]
