@@ -17,7 +17,7 @@ pytestmark = pytest.mark.statistical
 
 GRID = (1, 4, 8, 11, 12, 25, 60)
 #: First questions, each with how much worse it may be answered in a session that was declared shorter. Of a variance
-#: noise that is pure pays for two moments, each by itself; where a session changes to Gaussian noise it gains by that.
+#: and of a ratio noise that is pure pays for moments by themselves; where a session changes to Gaussian noise it gains.
 ASKED: dict[str, tuple[dict[str, Any], float]] = {
     "predicate": ({"type": "predicate", "where": {"work": {"in": [0, 1]}, "sex": "f"}}, 1.05),
     "range": ({"type": "predicate", "where": {"age": {"lt": 40}}}, 1.05),
@@ -28,7 +28,9 @@ ASKED: dict[str, tuple[dict[str, Any], float]] = {
     "ratio": ({"type": "ratio", "of": "income", "per": "age"}, 1.05),
     "sum by group": ({"type": "sum", "of": "age", "group_by": ["work"]}, 1.05),
     "mean by group": ({"type": "mean", "of": "income", "group_by": ["work"]}, 1.05),
-    "variance": ({"type": "variance", "of": "income"}, 1.8),
+    "ratio by group": ({"type": "ratio", "of": "income", "per": "age", "group_by": ["work"]}, 1.4),
+    "variance": ({"type": "variance", "of": "income"}, 1.5),
+    "variance by group": ({"type": "variance", "of": "income", "group_by": ["work"]}, 1.5),
 }
 
 
