@@ -36,6 +36,8 @@ from types import ModuleType
 from typing import Any
 
 import alembic.command  # noqa: F401 - what a server imports late is imported once
+import anyio._backends._asyncio  # noqa: F401
+import opendp._data  # noqa: F401
 import psutil
 import pyarrow as pa
 import rich._emoji_codes
@@ -43,7 +45,7 @@ import rich.json
 import rich.status  # noqa: F401
 import typer.rich_utils  # noqa: F401
 import uvicorn.lifespan.on
-import uvicorn.loops.auto
+import uvicorn.loops.uvloop
 import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto  # noqa: F401
 
