@@ -136,5 +136,7 @@ def test_the_examples_have_the_right_types(shared: Path, root: Path, tmp_path: P
     configuration = tmp_path / "mypy.ini"
     configuration.write_text(f"[mypy]\nmypy_path = {root / 'clients' / 'python'}\nignore_missing_imports = true\n")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(configuration)]
-    done = subprocess.run([*command, "--cache-dir", str(root / ".mypy_cache"), *files], capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "--cache-dir", str(root / ".mypy_cache" / "examples"), *files], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
