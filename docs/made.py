@@ -23,7 +23,7 @@ from app.bootstrap.wiring import build
 from app.cli.application import cli
 from app.http.metrics import Metrics
 from app.http.problems import PROBLEMS
-from app.settings import Settings, settings_table
+from app.settings import Settings
 from app.sql.aggregates import REFUSED
 from app.sql.statement import PARTS
 from curator_client.errors import refusal
@@ -49,13 +49,6 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     made = [f"| {' | '.join(' '.join(cell.replace('|', chr(92) + '|').split()) for cell in row)} |" for row in rows]
     names = list(head)
     return "\n".join([f"| {' | '.join(names)} |", "|---" * len(names) + "|", *made]) + "\n" if made else ""
-
-
-def settings() -> str:
-    """Every setting."""
-    return table(
-        ("variable", "default", "meaning"), ([f"`{name}`", default, said] for name, default, said in settings_table())
-    )
 
 
 def metrics() -> str:
@@ -248,7 +241,6 @@ def python() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "settings": settings,
     "metrics": metrics,
     "problems": problems,
     "commands": commands,

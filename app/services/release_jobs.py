@@ -61,7 +61,7 @@ logger = structlog.get_logger(__name__)
 #: How often a worker says that it is alive, how long it may be silent, and how often it looks for work, in seconds.
 BEAT_SECONDS, SILENT_SECONDS, LOOK_SECONDS = 2.0, 60.0, 1.0
 #: Releases that are foretold to take no longer have a thread of their own, and how long one may be fitted there, in
-#: seconds. Whoever asks for such a one waits behind no other kind: docs/operations.md states the bound.
+#: seconds. Whoever asks for such a one waits behind no other kind: docs/operations/watch.md states the bound.
 QUICK_SECONDS, QUICK_LIMIT = 10.0, 30.0
 #: Pauses after what fails while the database answers, in seconds. After the last of them the release fails. Times in
 #: which the database does not answer count for none.

@@ -54,7 +54,7 @@ def problem(command: Any, words: list[str], *, named: bool) -> str | None:
     """What the command line has against a command, other than that a file of its is not here."""
     _, *arguments = words
     while (known := getattr(command, "commands", None)) is not None:
-        if not arguments or arguments[0] == "--help":
+        if not arguments or arguments[0] in ("--help", "--version"):
             return None if named or arguments else "a group of commands"
         name = arguments.pop(0)
         if name not in known:

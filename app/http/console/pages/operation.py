@@ -68,7 +68,7 @@ def _mean(metric: str) -> Callable[[Sample, Sample], float]:
 
 
 _REFUSALS = "curator_refusals_total"
-#: What docs/operations.md says to watch.
+#: What docs/operations/watch.md says to watch.
 CHARTS: Sequence[Chart] = (
     Chart(
         "Answers",
