@@ -108,10 +108,9 @@ def pytest_collection_finish() -> None:
     """What a server's process does before it serves, for the same reasons (`app/bootstrap/serving.py`).
 
     Test processes use all cores already: a product that is split over threads waits for the slowest of them. And
-    thousands of collected tests need not be visited by every garbage collection.
+    thousands of collected tests need not be visited by every garbage collection, nor be looked through before.
     """
     threadpool_limits(1, "blas")
-    gc.collect()
     gc.freeze()
 
 
