@@ -32,6 +32,9 @@ os.environ["SSL_CERT_DIR"] = os.devnull
 LONGEST = (
     "tests/storage/test_crashes.py",
     "tests/docs/test_tour.py",
+    "tests/console/test_admin_in_a_browser.py",
+    "tests/console/test_auditor_in_browser.py",
+    "tests/console/test_analyst_in_browser.py",
     "tests/operation/test_failed_starts.py",
     "tests/privacy/test_http_audit.py",
     "tests/operation/test_survivors.py",
@@ -42,6 +45,7 @@ LONGEST = (
     "tests/operation/test_workers.py",
     "tests/docs/test_releases_doc.py",
     "tests/demo/test_papers.py",
+    "tests/client/test_surface.py",
     "tests/budgets/test_books_states.py",
     "tests/operation/test_killed_supervisor.py",
     "tests/releases/test_release_worker.py",

@@ -246,10 +246,27 @@ def test_a_database_goes_on_at_the_next_revision(
     everybody_goes_on(world, asked)
 
 
+@pytest.fixture(scope="module")
+def backup(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Asked]:
+    """A backup that an older program made of something of everything, and what was asked there. Nobody writes to it."""
+    folder = tmp_path_factory.mktemp("older")
+    source = make_world(folder / "source")
+    try:
+        asked = live(source)
+    finally:
+        source.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preconditions, "forbid_core_dumps", lambda: None)
+        patch.setenv("CURATOR_DATA_DIR", str(folder / "source"))
+        maintenance.back_up(folder / "backup")
+    return folder / "backup", asked
+
+
 @pytest.mark.parametrize("final", [True, False], ids=["final", "an old copy"])
 def test_a_backup_goes_into_the_next_revision(
     final: bool,
     tmp_path: Path,
+    backup: tuple[Path, Asked],
     database: str | None,
     make: Callable[[str | None], World],
     plant: Callable[[], None],
@@ -258,18 +275,12 @@ def test_a_backup_goes_into_the_next_revision(
     """A backup that an older program made goes into a newer one. Catches rows that are copied before they are migrated,
     and an old copy's sessions of any kind that are not given up.
     """
-    source = make_world(tmp_path / "source")
-    try:
-        asked = live(source)
-    finally:
-        source.stop()
+    folder, asked = backup
     monkeypatch.setattr(preconditions, "forbid_core_dumps", lambda: None)
-    monkeypatch.setenv("CURATOR_DATA_DIR", str(tmp_path / "source"))
-    maintenance.back_up(tmp_path / "backup")
     plant()
     monkeypatch.setenv("CURATOR_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("CURATOR_DATABASE_URL", database or "")
-    maintenance.restore(tmp_path / "backup", final=final)
+    maintenance.restore(folder, final=final)
     world = make(database)
     if final:
         everybody_goes_on(world, asked)
