@@ -156,7 +156,7 @@ class Clients:
             try:
                 reply = callers.any().post(path, body, key)
             except httpx.ConnectError:  # it was not sent
-                time.sleep(0.01)
+                time.sleep(0.04)
                 continue
             except httpx.TransportError:
                 heard.retried += first
