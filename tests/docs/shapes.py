@@ -25,6 +25,8 @@ def shape(printed: str) -> list[str]:
     """What was printed, line by line, without what noise may change."""
     lines = []
     for line in printed.splitlines():
+        if "not in the log yet" in line:  # what comes into the log comes a moment after it was answered
+            continue
         for pattern, word in _BY_NOISE:
             line = re.sub(pattern, word, line.strip())
         lines.append(line)
