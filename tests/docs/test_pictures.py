@@ -18,6 +18,7 @@ def form(picture: str) -> str:
     return re.sub(r"-?[\d,]*\.?\d+", "#", without)
 
 
+@pytest.mark.usefixtures("forked_servers")
 def test_the_picture_of_the_readme_is_drawn_by_its_command(root: Path) -> None:
     """Would catch a picture from another program, one of before labels changed, and a command that no longer runs."""
     readme = (root / "README.md").read_text()
