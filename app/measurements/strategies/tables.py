@@ -353,7 +353,7 @@ class TableStrategy(Strategy):
             part = left.pop(0)
             other = next((k for k, each in enumerate(left) if part.against(each)), None)
             both = [part.sensitivity] if other is None else [part.sensitivity, left.pop(other).sensitivity]
-            found.append(max(both, key=lambda each: each.absolute))
+            found.append(Sensitivity(max(each.absolute for each in both), max(each.squared for each in both)))
         return tuple(found)
 
     def is_exact(self, capacity: int) -> bool:
