@@ -14,24 +14,26 @@ three attributes, as parts of n.
 | iterative construction | the service's: multiplicative weights, rounds that choose the worst of the marginals |
 | fit | residuals as above, those of three attributes half as precise beside the others, then the fit |
 | synthetic table | as many records as there are, from that fit |
-| AIM, MWEM | of smartnoise-synth; `--library PYTHON` or RELEASES_LIBRARY names the interpreter that has it |
+| AIM, MST | of smartnoise-synth (McKenna et al. 2022 and 2021): the records that they make |
 
-The environment for the library is made as ``benchmarks/research/releases_library.py`` says. The attributes of the first
-two tables served to choose what the fit does; those of the other two were looked at afterwards. The records are those
-of ``../shared/data``; what is not there is left out.
+The library's take minutes a run. `--library PYTHON`, the interpreter that has it, plays them alone and puts them beside
+what there is; its environment is made as ``benchmarks/research/releases_library.py`` says.
+
+The attributes of the first two tables served to choose what the fit does; those of the other two were looked at
+afterwards. The records are those of ``../shared/data``; what is not there is left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
-import os
 import subprocess
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -50,7 +52,7 @@ from benchmarks.research.regret_data import DATA, World, read_columns
 
 EPSILONS, SEEDS = (0.1, 0.5, 1.0), 5
 #: A library's method is given up after so many seconds.
-PATIENCE = 1500
+PATIENCE = 3000
 LIBRARY = Path(__file__).with_name("releases_library.py")
 
 
@@ -264,18 +266,45 @@ class Score:
         return [math.sqrt(squares), quantiles, largest, seconds, len(self.runs)]
 
 
-def told(survey: Survey, scores: dict[tuple[float, str], Score], folder: Path | None) -> None:
+Rows = list[list[str | float | int]]
+
+
+def told(survey: Survey, rows: Rows, folder: Path | None) -> None:
     """Print what there is of a table, and write it."""
     report(
         f"releases_{survey.name}",
         f"All three-way marginals of {survey.name}, {'x'.join(map(str, survey.sizes))}: errors over n",
         ["epsilon", "method", "root mean square", "95th percentile", "largest", "seconds", "runs"],
-        [[epsilon, name, *score.row()] for (epsilon, name), score in sorted(scores.items(), key=lambda s: s[0][0])],
+        rows,
         folder=folder,
         records=round(survey.total),
         delta="1/n^2, n public",
         accounting="zero-concentrated at the ledger's order; histogram pure; library by its own accounting",
     )
+
+
+def play(survey: Survey, epsilons: Sequence[float], seeds: int, folder: Path | None) -> None:
+    """The project's methods, told after each seed."""
+    scores: dict[tuple[float, str], Score] = defaultdict(Score)
+    for seed in range(seeds):
+        for epsilon in epsilons:
+            for name, answers, seconds in methods(survey, Means.of(epsilon, survey.total), seed):
+                scores[epsilon, name].take(survey, answers, seconds)
+        ordered = sorted(scores.items(), key=lambda score: score[0][0])
+        told(survey, [[epsilon, name, *score.row()] for (epsilon, name), score in ordered], folder)
+
+
+def play_library(survey: Survey, python: str) -> None:
+    """The library's methods, once at each epsilon, put after the rows of that epsilon that there are."""
+    for name, epsilon in itertools.product(("mst", "aim"), EPSILONS):
+        found = library(survey, Means.of(epsilon, survey.total), python, name)
+        if found is None:
+            continue
+        score, label = Score(), f"{name.upper()} of the library"
+        score.take(survey, *found)
+        rows: Rows = json.loads((RESULTS / f"releases_{survey.name}.json").read_text())["rows"]
+        kept = [row for row in rows if row[:2] != [epsilon, label]]
+        told(survey, sorted([*kept, [epsilon, label, *score.row()]], key=lambda row: float(row[0])), RESULTS)
 
 
 def main() -> None:
@@ -284,27 +313,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--tables", nargs="*", help="names of tables; all if left out")
-    parser.add_argument("--library", default=os.environ.get("RELEASES_LIBRARY"), help="a Python that has the library")
+    parser.add_argument("--library", help="a Python that has the library, whose methods alone are played")
     chosen = parser.parse_args()
     if DATA is None:
         raise SystemExit("the data of this benchmark are not there")
     for survey in surveys():
         if survey.name not in (chosen.tables or (["adult"] if chosen.quick else [survey.name])):
             continue
-        scores: dict[tuple[float, str], Score] = defaultdict(Score)
-        folder = None if chosen.quick else RESULTS
-        for seed in range(1 if chosen.quick else chosen.seeds):
-            for epsilon in (1.0,) if chosen.quick else EPSILONS:
-                for name, answers, seconds in methods(survey, Means.of(epsilon, survey.total), seed):
-                    scores[epsilon, name].take(survey, answers, seconds)
-            told(survey, scores, folder)
-        # Its methods take minutes: they run once for each epsilon, on the first table alone.
-        for epsilon, name in itertools.product(EPSILONS, ("mwem", "aim")):
-            if chosen.library and survey.name == "adult" and not chosen.quick:
-                found = library(survey, Means.of(epsilon, survey.total), chosen.library, name)
-                if found is not None:
-                    scores[epsilon, f"{name.upper()} of the library"].take(survey, *found)
-                    told(survey, scores, folder)
+        if chosen.library:
+            play_library(survey, chosen.library)
+        elif chosen.quick:
+            play(survey, (1.0,), 1, None)
+        else:
+            play(survey, EPSILONS, chosen.seeds, RESULTS)
     if not chosen.quick:
         releases_plot.main()
 
