@@ -42,7 +42,7 @@ def office(service: Service) -> Office:
 
 def pages(name: str) -> list[str]:
     own = ("", "/declaration", "/sessions", "/grants", "/ledger", "/commitment", "/retire")
-    others = ("/datasets/new", "/people", "/people/ann/key", "/operation", "/to-look-at", "")
+    others = ("/register", "/people", "/people/ann/key", "/operation", "/to-look-at", "")
     return [*(f"/console/datasets/{name}{part}" for part in own), *(f"/console{part}" for part in others)]
 
 
@@ -101,7 +101,7 @@ def test_a_registration_by_the_keyboard_alone(browser: Browser, office: Office) 
     the form still in it."""
     name = unique("typed")
     with watched(browser, office.service.url) as seen:
-        page = seen.log_in(office.service.admin_key, "/console/datasets/new")
+        page = seen.log_in(office.service.admin_key, "/console/register")
         page.get_by_label("The private file").set_input_files(FILE)
         _tab_to(page, "do")
         page.keyboard.press("Enter")
@@ -135,7 +135,7 @@ def test_without_scripts(browser: Browser, office: Office) -> None:
     """Catches a form that needs one, on a small screen: a file is checked and registered, somebody gets a key."""
     name = unique("plain")
     with watched(browser, office.service.url, java_script_enabled=False, viewport=NARROW) as seen:
-        page = seen.log_in(office.service.admin_key, "/console/datasets/new")
+        page = seen.log_in(office.service.admin_key, "/console/register")
         page.get_by_label("The private file").set_input_files(FILE)
         page.get_by_role("button", name="Check").click()
         expect(page.get_by_text("Nothing is wrong")).to_be_visible()

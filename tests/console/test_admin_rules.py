@@ -62,7 +62,7 @@ def survey(service: Service) -> str:
 def paths(name: str) -> list[str]:
     own = ("", "/declaration", "/sessions", "/grants", "/ledger", "/commitment", "/retire")
     homes = ("/console/to-look-at", "/console")
-    rest = ["/console/datasets/new", "/console/people", "/console/people/ann/key", "/console/people/ann/revoke"]
+    rest = ["/console/register", "/console/people", "/console/people/ann/key", "/console/people/ann/revoke"]
     return [f"/console/datasets/{name}{part}" for part in own] + [*rest, "/console/operation", *homes]
 
 
@@ -75,7 +75,7 @@ def send(
         *((name, (None, str(text))) for name, text in fields.items()),
     ]
     files.append(("data", (filename if csv is not None else "", csv or "", "text/csv")))
-    return visitor.post("/console/datasets/new", files=files, headers={"Sec-Fetch-Site": "same-origin"})
+    return visitor.post("/console/register", files=files, headers={"Sec-Fetch-Site": "same-origin"})
 
 
 def fields_of(reply: httpx.Response) -> dict[str, str]:
@@ -381,7 +381,7 @@ def test_a_file_without_the_token_is_not_read(service: Service, admin: Visitor) 
     ):
         request = head(
             "POST",
-            "/console/datasets/new",
+            "/console/register",
             Content_Type="multipart/form-data; boundary=b",
             Content_Length=100_000_000,
             Cookie=cookie,
@@ -400,9 +400,9 @@ def test_files_come_from_pages_of_this_server(admin: Visitor) -> None:
     """Would show a file that a page of somebody else has a browser send."""
     files = [("token", (None, admin.token())), ("data", ("x.csv", CSV))]
     for site in ("cross-site", "same-site", "none"):
-        reply = admin.post("/console/datasets/new", files=files, headers={"Sec-Fetch-Site": site})
+        reply = admin.post("/console/register", files=files, headers={"Sec-Fetch-Site": site})
         assert reply.status_code == 403
-    assert admin.form("/console/datasets/new", {"do": "check"}).status_code == 422
+    assert admin.form("/console/register", {"do": "check"}).status_code == 422
 
 
 def test_a_registration_step_by_step(service: Service, admin: Visitor) -> None:
@@ -498,8 +498,16 @@ def test_values_of_a_refused_file_are_not_told(admin: Visitor) -> None:
 def test_too_much_of_a_form(service: Service, admin: Visitor) -> None:
     """Catches a form whose fields are held without bounds, and one that names a million attributes."""
     many = [("token", (None, admin.token())), *(("a", (None, "1")) for _ in range(2500))]
-    reply = admin.post("/console/datasets/new", files=many, headers={"Sec-Fetch-Site": "same-origin"})
+    reply = admin.post("/console/register", files=many, headers={"Sec-Fetch-Site": "same-origin"})
     assert reply.status_code == 422
     assert send(admin, {"do": "json", "mode": "fields", "attributes": "9" * 400}).status_code in (200, 422)
     assert send(admin, {"do": "json", "mode": "fields", "attributes": "999"}).status_code in (200, 422)
     assert send(admin, {"do": "json", "mode": "fields", "rest": "[" * 5000}).status_code == 422
+
+
+def test_a_data_set_may_be_called_as_a_page_is(service: Service, admin: Visitor) -> None:
+    """Catches a page among those of data sets, at whose address one of that name is not found."""
+    for name in ("new", "register", "ask"):
+        assert register(service.admin, {**SPEC, "name": name}, CSV.encode(), "survey.csv").status_code == 201
+        shown = admin.get(f"/console/datasets/{name}")
+        assert (shown.status_code, heading(shown).split()[0]) == (200, name)

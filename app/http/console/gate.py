@@ -12,7 +12,7 @@ import ipaddress
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
 import structlog
@@ -155,24 +155,18 @@ async def _heavy(context: AppContext, login: LoggedIn) -> None:
 HEAVY = Depends(_heavy)
 
 
-class Turn:
-    """A turn at costly work, as :class:`app.http.dependencies.Turn` is of a route: behind the form, which was read."""
+async def _upload_turn(request: Request, context: AppContext, login: LoggedIn) -> AsyncIterator[CostlyWork]:
+    """A turn at reading a file, as :class:`app.http.dependencies.Turn` is of a route: behind the form, which was read.
 
-    def __init__(self, queue: Literal["plans", "exports", "uploads"]) -> None:
-        self._queue = queue
-
-    async def __call__(self, request: Request, context: AppContext, login: LoggedIn) -> AsyncIterator[CostlyWork]:
-        """The work, which is given up when nobody waits for it.
-
-        Raises:
-            TooManyRequests: when too many of the principal's requests wait.
-            Unavailable: when too many requests wait in all, or the work was given up.
-        """
-        async with getattr(context, self._queue).turn(request, login.principal) as work:
-            yield work
+    Raises:
+        TooManyRequests: when too many of the principal's requests wait.
+        Unavailable: when too many requests wait in all, or the work was given up.
+    """
+    async with context.uploads.turn(request, login.principal) as work:
+        yield work
 
 
-UploadTurn = Annotated[CostlyWork, Depends(Turn("uploads"), scope="function")]
+UploadTurn = Annotated[CostlyWork, Depends(_upload_turn, scope="function")]
 
 # ---------------------------------------------------------------------- forms
 
@@ -191,10 +185,6 @@ class Form:
     def raw(self, name: str) -> str:
         """A field as it came."""
         return self._last.get(name, "")
-
-    def all(self, name: str) -> list[str]:
-        """All fields of a name."""
-        return [value.strip() for each, value in self.fields if each == name]
 
     def __contains__(self, name: str) -> bool:
         return name in self._last

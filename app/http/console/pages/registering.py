@@ -26,10 +26,10 @@ from app.http.console.rendering import page
 from app.http.context import Context
 from app.http.dependencies import AppContext
 from app.http.uploads import declared
-from app.services.errors import Conflict, TooManyRequests, Unavailable
+from app.services.errors import Conflict
 from app.services.logins import Login
 
-router = APIRouter(prefix="/console/datasets/new", include_in_schema=False, route_class=ConsoleRoute)
+router = APIRouter(prefix="/console/register", include_in_schema=False, route_class=ConsoleRoute)
 
 #: Numbers of questions of which it is said how well they would be answered.
 QUESTIONS = (10, 100, 1000)
@@ -172,7 +172,7 @@ async def _buys(request: Request, context: Context, login: Login, spec: Mapping[
     try:
         async with context.plans.turn(request, login.principal) as plan:
             swept = await run_in_threadpool(context.services.plans.sweep, asked, plan.check)
-    except (CuratorError, TooManyRequests, Unavailable):
+    except CuratorError:
         return []  # what it buys is advice: a check is told without it
     found = []
     for point in swept["points"]:
