@@ -121,3 +121,14 @@ def test_limits_of_mechanisms_are_the_codes(root: Path) -> None:
     assert "above 10^7" in text
     for status in get_args(plan.BoundStatus):
         assert f"| `{status}` |" in text
+
+
+def test_odds_are_those_of_epsilon(root: Path) -> None:
+    """Bayes' rule with the largest ratio of likelihoods. Catches a table for those who decide that says too little."""
+    text = (root / "docs" / "explanation" / "deciding.md").read_text()
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) in 100 \| ([\d.]+) in 100 \|$", text, re.MULTILINE)
+    assert len(rows) == 5
+    for epsilon, *told in rows:
+        for before, after in zip((0.01, 0.5), told, strict=True):
+            odds = before / (1 - before) * math.exp(float(epsilon))
+            assert abs(100 * odds / (1 + odds) - float(after)) <= 0.05
