@@ -251,7 +251,7 @@ def test_measurements_show_their_parts(noisy: Service) -> None:
     """What a mean was paid for is listed like any other, with its parts and their noise. Catches a release that nobody
     can read."""
     analyst, name = noisy.principal("analyst"), registered(noisy)
-    id = opened(analyst, name, max_queries=4)["id"]
+    id = opened(analyst, name, max_queries=40)["id"]
     assert ask(analyst, id, {"type": "mean", "of": "price", "group_by": ["sex"]})["source"] == "measurement"
     listed = analyst.get(f"/v1/datasets/{name}/measurements", params={"limit": 1000}).json()["items"]
     bought = listed[-1]
@@ -266,6 +266,24 @@ def test_measurements_show_their_parts(noisy: Service) -> None:
     truth = [int((own("price", DATA["sex"] == s) - 1000).sum()) for s in range(2)]
     assert np.abs(values[:, 0] - truth).max() < 6 * moment["standard_error"]
     assert np.abs(values[:, 1]).max() < 6 * moment["standard_error"]
+
+
+def test_distances_from_both_ends_show_which_they_are(noisy: Service) -> None:
+    """Of few questions, with pure noise. Catches an end that nobody can tell from the other."""
+    analyst, name = noisy.principal("analyst"), registered(noisy)
+    id = opened(analyst, name, max_queries=4)["id"]
+    ask(analyst, id, {"type": "mean", "of": "price", "group_by": ["sex"]})
+    listed = analyst.get(f"/v1/datasets/{name}/measurements", params={"limit": 1000}).json()["items"]
+    shown = analyst.get(f"/v1/datasets/{name}/measurements/{listed[-1]['id']}").json()
+    prices = [own("price", DATA["sex"] == s) for s in range(2)]
+    truths = {"least": [int(p.sum()) for p in prices], "greatest": [int((2000 - p).sum()) for p in prices]}
+    assert [(part["of"], part["moment"], part["from"]) for part in shown["parts"]] == [
+        ("price", 1, "least"),
+        ("price", 1, "greatest"),
+    ]
+    for part in shown["parts"]:
+        values = np.reshape(part["values"], [len(axis["labels"]) for axis in part["axes"]])
+        assert np.abs(values[:, 0] - truths[part["from"]]).max() < 6 * part["standard_error"]
 
 
 def test_a_restart_answers_the_same(tmp_path: Path) -> None:
