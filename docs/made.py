@@ -257,7 +257,10 @@ class Made(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The page, read as if it stood there."""
-        return self.parse_text_to_nodes(PAGES[self.arguments[0]](), allow_section_headings=True)
+        name = self.arguments[0]
+        if name not in PAGES:
+            raise self.error(f"there is no page {name!r} to be made")
+        return self.parse_text_to_nodes(PAGES[name](), allow_section_headings=True)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
