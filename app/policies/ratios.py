@@ -35,7 +35,7 @@ from app.spaces.tensor import Array, FloatArray, along
 #: Parts of what is paid that may go to the number of records, and of the rest those that may go to the sum below.
 _COUNT_PARTS, _PER_PARTS = (0.0, 0.25, 0.5), (0.5, 0.25, 0.75, 0.0, 1.0)
 #: Parts of what is paid that may go to the distances of the numbers below from both ends, the rest to the sum above.
-_ENDS_PARTS = (0.25, 0.5, 0.75)
+_ENDS_PARTS = (0.25, 0.35, 0.5, 0.65, 0.75)
 #: The places of the numbers: of B's records, of the moments of B and A, and of A's records where these are others.
 _COUNT, _PER, OF, _OF_COUNT = range(4)
 #: Single numbers are summed in at most so many cells, and of one with the others in no more products.
