@@ -5,7 +5,7 @@ rows take the place of those that there are). Each other tool is installed by pi
 `--environments`; Tumult Analytics needs Java 17. `--quick` runs each task once and writes nothing.
 
 `compared` has the root mean square error of every tool at every task, `compared_ratios` how many times the least of a
-task that is. A question of many cells counts as the mean of their squares; counts that are not told are read as 0.
+task above 0 that is. A question of many cells counts as the mean of their squares; counts that are not told are 0.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ONE = ("one count", "one table", "mean of 4 groups", "median")
 STREAM, TOGETHER = "20 tables, one by one", "36 tables at once"
 OURS, BY_HAND = "this service", "NumPy by hand"
 OTHERS: Mapping[str, Tool] = {
-    "OpenDP": Tool("opendp", ("with_opendp.py",), dict.fromkeys(ONE, 20) | {STREAM: 3, TOGETHER: 2}),
+    "OpenDP": Tool("opendp", ("with_opendp.py",), dict.fromkeys(ONE, 8) | {STREAM: 1, TOGETHER: 1}),
     "SmartNoise SQL": Tool(
         "smartnoise",
         ("with_smartnoise.py",),
@@ -70,7 +70,7 @@ OTHERS: Mapping[str, Tool] = {
     "MST": Tool("synth", ("with_synth.py", "mst"), {TOGETHER: 3}),
     "AIM": Tool("synth", ("with_synth.py", "aim"), {TOGETHER: 1}),
 }
-OUR_RUNS = dict.fromkeys(ONE, 20) | {STREAM: 5, TOGETHER: 3}
+OUR_RUNS = dict.fromkeys(ONE, 50) | {STREAM: 10, TOGETHER: 3}
 Scores = dict[tuple[str, float, str], Score]
 Rows = list[list[Any]]
 
@@ -101,7 +101,7 @@ def others(name: str, tool: Tool, folder: Path, quick: bool, scores: Scores, sec
         script, *words = tool.script
         command = [environment(tool.environment, folder), TOOLS / script, given, told, *words]
         try:
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=scratch)
             if ended.returncode:
                 print(f"{name} ended: {ended.stderr[-2000:]}")
         except subprocess.TimeoutExpired:
@@ -161,9 +161,10 @@ def put(scores: Scores, folder: Path | None) -> None:
     wide: Rows = []
     for task, epsilon in asked:
         errors = [found.get((task, epsilon, tool)) for tool in order]
-        least = min(error for error in errors if error is not None)
-        ratios = [None if error is None else error / least if least else None for error in errors]
-        wide.append([task, epsilon, least, *ratios])
+        there = [error for error in errors if error is not None]
+        unit = min((error for error in there if error > 0), default=1.0)
+        ratios = [None if error is None else error / unit for error in errors]
+        wide.append([task, epsilon, min(there), *ratios])
     title = "Errors as multiples of the least of a task"
     report("compared_ratios", title, ["task", "epsilon", "least error", *order], wide, folder=folder)
 
