@@ -235,7 +235,7 @@ def load(port: int, scripts: Sequence[Script], seconds: float) -> Load:
 def _module() -> str:
     """The module that was started with ``python -m``."""
     spec = sys.modules["__main__"].__spec__
-    return "benchmarks" if spec is None else spec.name
+    return "benchmarks" if spec is None else spec.name.removesuffix(".__main__")
 
 
 def report(
