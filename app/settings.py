@@ -111,6 +111,11 @@ class Settings(BaseSettings):
         ge=16 * 1024**2,
         description="Memory for data sets and hypotheses, such as 4GiB.",
     )
+    source_folders: str | None = Field(
+        None,
+        description="Folders, with a colon between two, below which a declaration may name files as its source. "
+        "Unset: none.",
+    )
     snapshot_limit: ByteCount = Field(
         4 * 1024**3,
         ge=0,
@@ -232,6 +237,13 @@ class Settings(BaseSettings):
             embedded_file(value)
         return value
 
+    @field_validator("source_folders")
+    @classmethod
+    def _whole_paths(cls, value: str | None) -> str | None:
+        if value is not None and not all(os.path.isabs(folder) and "\0" not in folder for folder in value.split(":")):
+            raise ValueError("expected folders by their whole paths, such as /srv/visits:/srv/labs")
+        return value
+
     @field_validator("trusted_proxies")
     @classmethod
     def _addresses(cls, value: str | None) -> str | None:
@@ -294,6 +306,11 @@ class Settings(BaseSettings):
             hidden = isinstance(value, SecretStr) or name == "database_url"
             rows.append((variable, "unset" if value is None else "set, not shown" if hidden else str(value), meaning))
         return rows
+
+    @property
+    def folders_of_sources(self) -> tuple[Path, ...]:
+        """Folders below which files of sources are read."""
+        return () if self.source_folders is None else tuple(map(Path, self.source_folders.split(":")))
 
     @property
     def vault_dir(self) -> Path:

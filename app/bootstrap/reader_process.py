@@ -1,8 +1,8 @@
-"""Uploads are read in processes of their own: what a file makes a parser do ends with the process.
+"""Files are read in processes of their own: what a file makes a parser do ends with the process.
 
 A process that has loaded the readers, and neither a secret nor private data, waits beside the server and forks for each
-file. What is forked reads that one file within its time and memory, hands over the numbers in sealed memory, tells the
-rest as JSON, and ends. Nothing that it says is run, and no file is written.
+file. What is forked reads that one upload, or counts the files of one source, within its time and memory, hands over
+the numbers in sealed memory, tells the rest as JSON, and ends. Nothing that it says is run, and no file is written.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,11 +29,11 @@ from app.bootstrap.nursery import LENGTH, Nursery, fork_for_each, receive, send,
 from app.bootstrap.process import limit_memory
 from app.declarations.drafts import ColumnSummary, Layout
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import Spec
+from app.declarations.spec import Spec, TableSpec
 from app.services.errors import Unavailable
 from app.storage import readers
-from app.storage.private_data import PrivateData
-from app.storage.readers import Read
+from app.storage.private_data import DenseData, PrivateData
+from app.storage.readers import CountedSource, Read
 from app.storage.readers.report import Report
 from app.storage.vault import VaultCorrupt, container, data_of
 
@@ -59,6 +59,17 @@ _ENDED = (
 )
 
 
+_ENDED_COUNTING = (
+    "the process that counted the source was ended: its files take more memory than the server allows "
+    "(CURATOR_MEMORY_LIMIT), or are damaged in a way that the engine does not survive. Write them again, or in smaller "
+    "groups of rows"
+)
+_COUNTS_TOO_LARGE = (
+    "to count the source takes more memory than the server allows: leave out attributes, declare fewer values and "
+    "bins, or raise CURATOR_MEMORY_LIMIT"
+)
+
+
 class ReaderFailed(Exception):
     """A reader raised what no reader should: of which type."""
 
@@ -79,6 +90,12 @@ class ProcessReaders:
             raise ReaderFailed("no numbers")
         return Read(data, None if told is None else Report.of(told))
 
+    def count_source(self, spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
+        told, data = self._ask("count_source", None, memory_limit, spec, tuple(folders))
+        if not isinstance(data, DenseData):
+            raise ReaderFailed("no counts")
+        return CountedSource(data, Report.of(told["report"]), bytes.fromhex(told["identity"]))
+
     def has_weights(self, filename: str, path: Path) -> bool:
         return bool(self._ask("has_weights", path, 0, filename)[0])
 
@@ -90,7 +107,9 @@ class ProcessReaders:
         told, _ = self._ask("summarise", path, memory_limit, filename, layout)
         return _SUMMARIES.validate_python(told)
 
-    def _ask(self, what: str, path: Path, memory_limit: int, *arguments: object) -> tuple[Any, PrivateData | None]:
+    def _ask(
+        self, what: str, path: Path | None, memory_limit: int, *arguments: object
+    ) -> tuple[Any, PrivateData | None]:
         """A process' message, and the descriptors that it hands over.
 
         Raises:
@@ -106,17 +125,22 @@ class ProcessReaders:
                 told, memory = _received(ours)
             except (EOFError, OSError) as error:
                 late = time.monotonic() - began >= self._seconds
-                logger.warning("a process that read an upload was ended", late=late, error=type(error).__name__)
+                logger.warning("a process that read files was ended", late=late, error=type(error).__name__)
+                if late and path is None:
+                    raise InvalidDataset(
+                        f"to count the source takes longer than the {self._seconds:g} s it may: declare fewer "
+                        "attributes, values and bins, or split it into several data sets"
+                    ) from None
                 if late:
                     raise InvalidDataset(
                         f"to read the file takes longer than the {self._seconds:g} s it may: save it as CSV or "
                         "Parquet, or leave out what is not declared"
                     ) from None
-                raise InvalidDataset(_ENDED) from None
+                raise InvalidDataset(_ENDED_COUNTING if path is None else _ENDED) from None
         if "refused" in told:
             raise InvalidDataset(told["refused"], **told["extra"])
         if "failed" in told:
-            logger.error("an upload could not be read", error=told["failed"])
+            logger.error("files could not be read", error=told["failed"])
             raise ReaderFailed(told["failed"])
         return told["told"], memory
 
@@ -124,17 +148,17 @@ class ProcessReaders:
 _NURSERY = Nursery("app.bootstrap.reader_process")
 
 
-def _begun(path: Path) -> socket.socket:
-    """The connection to a process that is about to read a file.
+def _begun(path: Path | None) -> socket.socket:
+    """The connection to a process that is about to read an upload, or to open the files of a source itself.
 
     Raises:
         Unavailable: when none can be begun.
     """
     try:
-        with path.open("rb") as file:
-            return _NURSERY.begin(file.fileno())
+        with ExitStack() as held:
+            return _NURSERY.begin(*([] if path is None else [held.enter_context(path.open("rb")).fileno()]))
     except OSError as error:
-        logger.error("no process can be begun that reads uploads", error=type(error).__name__)
+        logger.error("no process can be begun that reads files", error=type(error).__name__)
     raise Unavailable("the server cannot begin to read the file: send it again later")
 
 
@@ -184,9 +208,16 @@ def _hand_over(data: PrivateData) -> int:
 # ----------------------------------------------------------------------------------- in the processes themselves
 
 
-def _read(what: str, path: Path, memory_limit: int, arguments: tuple[Any, ...]) -> tuple[dict[str, Any], list[int]]:
+def _read(
+    what: str, path: Path | None, memory_limit: int, arguments: tuple[Any, ...]
+) -> tuple[dict[str, Any], list[int]]:
     """The message to send, and the descriptors that go with it."""
     try:
+        if path is None:
+            spec, folders = arguments
+            counted = readers.count_source(spec, folders, memory_limit=memory_limit)
+            told = {"report": counted.report.view(), "identity": counted.identity.hex()}
+            return {"told": told}, [_hand_over(counted.data)]
         if what == "read_private":
             spec, filename = arguments
             read = readers.read_private(spec, filename, path, memory_limit=memory_limit)
@@ -199,13 +230,13 @@ def _read(what: str, path: Path, memory_limit: int, arguments: tuple[Any, ...]) 
     except InvalidDataset as error:
         return {"refused": error.detail, "extra": error.extra}, []
     except MemoryError:
-        return {"refused": _TOO_LARGE, "extra": {}}, []
+        return {"refused": _COUNTS_TOO_LARGE if path is None else _TOO_LARGE, "extra": {}}, []
     except Exception as error:  # noqa: BLE001 - its words may quote the file
         return {"failed": type(error).__name__}, []
 
 
-def _work(connection: socket.socket, upload: int) -> None:
-    """Read one file and tell of it."""
+def _work(connection: socket.socket, *upload: int) -> None:
+    """Read one file, or those of a source, and tell of it."""
     silence = os.open(os.devnull, os.O_RDWR)
     os.dup2(silence, 2)  # a library that gives up may print what it read
     what, seconds, memory_limit, arguments = pickle.loads(receive(connection))  # noqa: S301 - from the server
@@ -213,7 +244,8 @@ def _work(connection: socket.socket, upload: int) -> None:
     most = memory_limit + WORKING_BYTES
     limit_memory(most)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))  # of memory that is a file
-    told, descriptors = _read(what, Path(f"/proc/self/fd/{upload}"), memory_limit, arguments)
+    path = Path(f"/proc/self/fd/{upload[0]}") if upload else None
+    told, descriptors = _read(what, path, memory_limit, arguments)
     send(connection, orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY), *descriptors)
 
 

@@ -115,7 +115,9 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     reading, writing = make_engines(settings.sqlalchemy_url)
     store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
     vault = Vault(settings.vault_dir, settings.vault_key_bytes(), keys_folder=settings.keys_dir)
-    private = VaultStore(vault, settings.memory_limit, store.await_writers, ProcessReaders())
+    private = VaultStore(
+        vault, settings.memory_limit, store.await_writers, ProcessReaders(), settings.folders_of_sources
+    )
     snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
     share = settings.memory_limit // 4
     source, metrics, delivery = noise or SystemNoise(), Metrics(shared), Delivery()

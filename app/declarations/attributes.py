@@ -97,6 +97,9 @@ class Attribute(Model):
         description="what becomes of a value outside of the declaration: numbers and dates are moved to the nearest "
         "bound (clamp), the record is left out (drop), or the file is refused; left out: what the table says",
     )
+    column: str | None = Field(
+        default=None, min_length=1, max_length=128, description="of a source: the column, where it has another name"
+    )
 
     @field_validator("name")
     @classmethod
@@ -241,6 +244,11 @@ class Attribute(Model):
         if self.dates is not None:
             return "dates"
         return "bins" if self.grid is None else "numbers"
+
+    @property
+    def unit_bins(self) -> bool:
+        """Whether its bins are one wide, between integers."""
+        return self.kind == "bins" and self.bins is None and self.edges is None
 
     @property
     def length(self) -> int:

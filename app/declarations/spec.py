@@ -96,6 +96,38 @@ Encoding = Literal[
 ]
 
 
+#: The most bins of an attribute that records of a source are put into by comparisons.
+MOST_COMPARED = 4096
+#: The most of a number whose neighbours a 64-bit float tells apart.
+_EXACT = 2**53
+
+
+class ParquetFiles(Model):
+    """Parquet files on the server's own disk, in the place of an upload. They are counted once, at registration, and
+    never asked again. ``files`` is of the registration alone: what is kept and shown has the type.
+    """
+
+    type: Literal["parquet"]
+    files: tuple[Annotated[str, Field(min_length=1, max_length=512)], ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=100,
+        description="patterns of paths, relative to folders that the operator names",
+    )
+
+    @field_validator("files")
+    @classmethod
+    def _files(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for pattern in value or ():
+            parts = pattern.split("/")
+            if "\0" in pattern or any(part in ("", ".", "..") or "**" in part for part in parts):
+                raise ValueError(
+                    "a pattern is a path below the server's folders for sources, such as visits/2025-*.parquet: no "
+                    'leading "/", no ".", "..", "**" or empty name between two "/"'
+                )
+        return value
+
+
 #: Conditions that are written as they are read.
 Zero = Annotated[Where, PlainSerializer(written_where)]
 #: The most structural zeros of a table.
@@ -128,6 +160,7 @@ class TableSpec(Declaration):
     zeros: Annotated[tuple[Zero, ...], Field(fail_fast=True)] | None = Field(
         default=None, min_length=1, max_length=MOST_ZEROS, description="conditions that no record can satisfy"
     )
+    source: ParquetFiles | None = Field(default=None, description="where records are, in the place of an upload")
 
     @field_validator("null_values")
     @classmethod
@@ -150,6 +183,45 @@ class TableSpec(Declaration):
             if self.null_values and not set(self.null_values).isdisjoint(map(str, attribute.values or ())):
                 raise ValueError(f"null_values: one of them is a declared value of {attribute.name!r} as well")
         return self
+
+    @model_validator(mode="after")
+    def _countable(self) -> Self:
+        """Of a source only what is counted where it lies may be declared; of an upload nothing that a source has."""
+        if self.source is None:
+            if any(attribute.column is not None for attribute in self.attributes):
+                raise ValueError("column: an upload's columns are called as their attributes: rename them there")
+            return self
+        beside = {"unit": self.unit, "zeros": self.zeros, "null_values": self.null_values, "encoding": self.encoding}
+        if left := [name for name, value in beside.items() if value is not None]:
+            raise ValueError(f"source: records are counted without {left[0]}: leave it out, or upload the file")
+        if self.outside == "drop" or any(attribute.outside == "drop" for attribute in self.attributes):
+            raise ValueError("source: no record is dropped: let outside be clamp or refuse, or upload the file")
+        for attribute in self.attributes:
+            if problem := _uncountable(attribute):
+                raise ValueError(f"source: attribute {attribute.name!r} {problem}, or upload the file")
+        return self
+
+
+def _uncountable(attribute: Attribute) -> str | None:
+    """What keeps an attribute from being counted where its records lie, and what to do."""
+    if attribute.role is not None or attribute.levels is not None:
+        return "is counted without role and levels: leave them out"
+    if attribute.kind == "numbers" and any(number.denominator != 1 for number in (*attribute.bounds, attribute.step)):
+        return "is counted on a grid of integers alone: declare bins or edges without grid"
+    if attribute.unit_bins or attribute.kind == "numbers":
+        if max(map(abs, attribute.bounds)) > _EXACT:
+            return "is counted within 2^53: declare other bounds"
+    elif attribute.kind == "bins" and attribute.places > MOST_COMPARED:
+        return f"is counted in at most {MOST_COMPARED:,} bins or edges: declare fewer"
+    return None
+
+
+def published(spec: Spec) -> Spec:
+    """What is kept and shown of a declaration: of a source its type, without the names of its files and columns."""
+    if not isinstance(spec, TableSpec) or spec.source is None:
+        return spec
+    attributes = tuple(attribute.model_copy(update={"column": None}) for attribute in spec.attributes)
+    return spec.model_copy(update={"source": spec.source.model_copy(update={"files": None}), "attributes": attributes})
 
 
 def _grid_bits(grid: float | None) -> int:

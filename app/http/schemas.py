@@ -127,10 +127,10 @@ _File = Annotated[
 
 
 class RegistrationForm(BaseModel):
-    """A data set: its declaration and its file."""
+    """A data set: its declaration and its file, which is left out where the declaration names a ``source``."""
 
     spec: Declaration
-    data: _File
+    data: _File = None
 
 
 class CheckForm(BaseModel):

@@ -1,4 +1,4 @@
-"""Reading the upload of a data set: a multipart form with a declaration and a file.
+"""Reading the upload of a data set: a multipart form with a declaration and a file, or with a declaration alone.
 
 The file is held once: as it comes it is written to an anonymous memory file, which is what a reader gets. Private data
 touch no disk outside the vault.
@@ -27,6 +27,10 @@ from app.http.dependencies import AppContext, Caller
 from app.http.headers import media_type
 
 MULTIPART = "multipart/form-data"
+_WHOLE = (
+    "the fields spec (JSON) and data (a file with a name) are needed, each once; data alone is left out where spec "
+    "names a source"
+)
 
 
 class Form(MultiPartParser):
@@ -88,24 +92,36 @@ class Upload:
     path: Path
 
 
+@dataclass(frozen=True)
+class Registered:
+    """A declared spec, and the name and the path of the file as of :class:`Upload`; no path where a source is named."""
+
+    spec: Any
+    filename: str
+    path: Path | None
+
+
 class RegistrationUpload(bodies.Described):
-    """A multipart body with a spec and a file."""
+    """A multipart body with a spec and a file, or with a spec that names a source."""
 
     def __init__(self) -> None:
         encoding = {"spec": {"contentType": "application/json"}}
         super().__init__(schemas.RegistrationForm, media_type="multipart/form-data", encoding=encoding)
 
-    async def __call__(self, request: Request, context: AppContext, actor: Caller) -> AsyncIterator[Upload]:
+    async def __call__(self, request: Request, context: AppContext, actor: Caller) -> AsyncIterator[Registered]:
         """The upload.
 
         Raises:
-            InvalidRequest: when the body is not a form with these two fields.
+            InvalidRequest: when the body is not a form with these fields.
             InvalidDataset: when the spec is not JSON.
             PayloadTooLarge: when the body is larger than uploads may be.
             Unavailable: when the bodies of all requests leave no room for it.
         """
         async with _read_form(request, context, whole=True) as (spec, filename, path):
-            yield Upload(parsed(spec or "", context), filename, path)
+            declared = parsed(spec or "", context)
+            if path is None and not (isinstance(declared, dict) and "source" in declared):
+                raise InvalidRequest(f"{_WHOLE}; is the body complete?")
+            yield Registered(declared, filename, path)
 
 
 class CheckUpload(bodies.Described):
@@ -124,6 +140,7 @@ class CheckUpload(bodies.Described):
             Unavailable: as :class:`RegistrationUpload`.
         """
         async with _read_form(request, context, whole=False) as (spec, filename, path):
+            assert path is not None
             yield Upload(await declared(spec or "", context), filename, path)
 
 
@@ -156,9 +173,11 @@ def parsed(spec: str, context: Context) -> Any:
 
 
 @asynccontextmanager
-async def _read_form(request: Request, context: Context, *, whole: bool) -> AsyncIterator[tuple[str | None, str, Path]]:
-    """The field ``spec`` of a multipart body, and name and path of the file ``data``; unless ``whole``, the former may
-    not be there.
+async def _read_form(
+    request: Request, context: Context, *, whole: bool
+) -> AsyncIterator[tuple[str | None, str, Path | None]]:
+    """The field ``spec`` of a multipart body, and name and path of the file ``data``; if ``whole``, the file may not be
+    there, else the spec.
     """
     if media_type(request) != MULTIPART:
         raise InvalidRequest("send multipart/form-data with the fields spec (JSON) and data (a file)")
@@ -167,15 +186,14 @@ async def _read_form(request: Request, context: Context, *, whole: bool) -> Asyn
         if isinstance(spec, UploadFile):
             raise InvalidRequest("spec is a form field with JSON, not a file")
         names = sorted(name for name, _ in form.multi_items())
+        if whole and names == ["spec"]:
+            yield spec, "", None
+            return
         if not isinstance(upload, UploadFile) or names not in (
             ["data", "spec"],
             ["data", "spec"] if whole else ["data"],
         ):
-            needed = (
-                "the fields spec (JSON) and data (a file with a name) are needed, each once"
-                if whole
-                else "the field data (a file with a name) is needed, and beside it at most a spec"
-            )
+            needed = _WHOLE if whole else "the field data (a file with a name) is needed, and beside it at most a spec"
             raise InvalidRequest(f"{needed}; is the body complete?")
         yield spec, upload.filename or "", path
 

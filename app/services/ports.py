@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from app.declarations.drafts import ColumnSummary, Layout
-from app.declarations.spec import Spec
+from app.declarations.spec import Spec, TableSpec
 from app.privacy.ledger import Share
 from app.services.registered import RegisteredCounts
 from app.spaces.space import Space
@@ -464,6 +464,9 @@ class PrivateStore(Protocol):
 
     def read_upload(self, spec: Spec, filename: str, path: Path) -> Upload:
         """Parse an uploaded file. Raises InvalidDataset."""
+
+    def count_source(self, spec: TableSpec) -> Upload:
+        """Count the files that a declaration names. Raises InvalidDataset."""
 
     def columns(self, filename: str, path: Path, layout: Layout) -> tuple[str, ...] | None:
         """Names of the columns of a table's file; None for an array. Raises InvalidDataset."""

@@ -13,7 +13,7 @@ import structlog
 from app.audit.log import registration_record
 from app.curator.dataset import PublicDataset
 from app.declarations.errors import CuratorError, InvalidDataset
-from app.declarations.spec import Spec, parse_spec, written
+from app.declarations.spec import Spec, TableSpec, parse_spec, written
 from app.privacy.errors import InvalidBudget
 from app.services.datasets import dataset_view, file_names, is_dummy
 from app.services.errors import Conflict
@@ -36,8 +36,9 @@ class Registration:
     def __init__(self, store: Store, private: PrivateStore, clock: Clock) -> None:
         self._store, self._private, self._clock = store, private, clock
 
-    def register(self, actor: Principal, declared: Any, filename: str, path: Path) -> dict[str, Any]:
-        """Take a declared data set and its file; all of it or nothing.
+    def register(self, actor: Principal, declared: Any, filename: str, path: Path | None) -> dict[str, Any]:
+        """Take a declared data set and its file, or count the source that the declaration names, where ``path`` is
+        None; all of it or nothing.
 
         Returns its descriptor, and beside it ``warnings``, what the registration does not keep from, but who registers
         should know, and the ``report`` of the file. Both may depend on the private numbers and are for him alone:
@@ -50,7 +51,7 @@ class Registration:
         """
         actor.require("admin")
         spec = parse_spec(declared)
-        for refusal in self._refusals(spec):
+        for refusal in self._refusals(spec, uploaded=path is not None):
             raise refusal
         try:
             row, told = self._keep(spec, filename, path)
@@ -71,7 +72,7 @@ class Registration:
         Returns:
             The problems; the warnings; and the report of what would become of the file's records, if it is known.
         """
-        problems = [*self._refusals(spec)]
+        problems = [*self._refusals(spec, uploaded=True)]
         try:
             upload = self._private.read_upload(spec, filename, path)
         except CuratorError as error:
@@ -82,8 +83,13 @@ class Registration:
         warnings = self._warnings(upload) if all(isinstance(problem, Conflict) for problem in problems) else []
         return problems, warnings, upload.report
 
-    def _refusals(self, spec: Spec) -> Iterator[CuratorError]:
-        """Why a declaration cannot be registered, whatever its file holds."""
+    def _refusals(self, spec: Spec, *, uploaded: bool) -> Iterator[CuratorError]:
+        """Why a declaration cannot be registered, whatever its file holds, or its source."""
+        named = isinstance(spec, TableSpec) and spec.source is not None
+        if named and uploaded:
+            yield InvalidDataset("source: the declaration names files, and one was sent: leave out one of the two")
+        if not named and not uploaded:
+            yield InvalidDataset("data: send a file with the declaration, or name files in a source")
         try:
             PublicDataset(spec).budget  # noqa: B018 - computed, and kept for all that are to come
         except InvalidBudget as error:
@@ -96,11 +102,15 @@ class Registration:
             if tx.dataset(spec.name) is not None:
                 yield _in_use(spec.name)
 
-    def _keep(self, spec: Spec, filename: str, path: Path) -> tuple[DatasetRow, dict[str, Any]]:
+    def _keep(self, spec: Spec, filename: str, path: Path | None) -> tuple[DatasetRow, dict[str, Any]]:
         """Write file and row, the row last; and what to tell who registers."""
         now = self._clock()  # before anything private is looked at
         with self._private.registration():
-            upload = self._private.read_upload(spec, filename, path)
+            if path is not None:
+                upload = self._private.read_upload(spec, filename, path)
+            else:
+                assert isinstance(spec, TableSpec)
+                upload = self._private.count_source(spec)
             told = {"warnings": self._warnings(upload), "report": upload.report}
             key = secrets.token_bytes(KEY_BYTES)
             committed = commitment(key, upload.file)

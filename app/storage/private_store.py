@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import hmac
+import io
 import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+import numpy as np
 import structlog
+from numpy.lib import format as npy
 
 from app.declarations.drafts import ColumnSummary, Layout
-from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec
+from app.declarations.spec import DEFAULT_CAPACITY, BipartiteSpec, GraphSpec, MatrixSpec, Spec, TableSpec, published
 from app.services.errors import Unavailable
 from app.services.ports import Upload
 from app.services.registered import RegisteredCounts
@@ -28,8 +32,10 @@ from app.spaces.elements import ElementsTensor
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
 from app.storage import readers
-from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData
+from app.storage.private_data import CsrData, DenseData, ElementsData, IntArray, PrivateData, RecordsData
 from app.storage.readers import Readers
+from app.storage.readers.sums import exact_sum
+from app.storage.readers.types import integer_type
 from app.storage.vault import FileStamp, Vault, VaultEntry, VaultError, VaultMissing, content_of
 from curator_client.proofs.commitment import FileDigest
 
@@ -70,14 +76,20 @@ def _unusable(error: Exception) -> Unavailable:
 class VaultStore:
     """Private arrays in a vault; read once a data set, for all its sessions in memory, and gone with the last of them.
 
-    ``await_writers`` waits until no transaction that may still name a file is under way; ``readers`` read uploads.
+    ``await_writers`` waits until no transaction that may still name a file is under way; ``readers`` read uploads, and
+    count sources below ``source_folders``.
     """
 
     def __init__(
-        self, vault: Vault, memory_limit: int, await_writers: Callable[[], None], readers: Readers = readers
+        self,
+        vault: Vault,
+        memory_limit: int,
+        await_writers: Callable[[], None],
+        readers: Readers = readers,
+        source_folders: Sequence[Path] = (),
     ) -> None:
         self._vault, self._memory_limit, self._await_writers = vault, memory_limit, await_writers
-        self._readers = readers
+        self._readers, self._source_folders = readers, source_folders
         self._counts: WeakValueDictionary[str, RegisteredCounts] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._verified: dict[str, _Verdict] = {}
@@ -98,6 +110,25 @@ class VaultStore:
             digest = FileDigest.of(file)
         contents = {"upload": digest.sha256, "numbers": content_of(data)}
         return Upload(spec, math.ldexp(data.mass, -bits), digest, data, contents, report)
+
+    def count_source(self, spec: TableSpec) -> Upload:
+        """Count the files that a declaration names: as if the counts had been uploaded, as ``numpy.save`` writes them.
+
+        Raises:
+            InvalidDataset: naming what is wrong with the files, never a value.
+            Unavailable: when what was counted are no counts of this declaration.
+        """
+        found = self._readers.count_source(spec, self._source_folders, memory_limit=self._memory_limit)
+        data, report = found.data, found.report.view()
+        shape = tuple(attribute.length for attribute in spec.attributes)
+        dtype = integer_type(0, spec.capacity or DEFAULT_CAPACITY)
+        array = data.array
+        declared = (array.shape, array.dtype, exact_sum(array), report["kept"]) == (shape, dtype, data.mass, data.mass)
+        if not declared or array.min() < 0:
+            logger.error("a source was counted otherwise than it was declared")
+            raise Unavailable("the server counted the source otherwise than it was declared: tell its operator")
+        contents = {"upload": found.identity, "numbers": content_of(data)}
+        return Upload(published(spec), float(data.mass), _saved(array), data, contents, report)
 
     def columns(self, filename: str, path: Path, layout: Layout) -> tuple[str, ...] | None:
         """Names of the columns of a table's file; None for an array of counts, which names none.
@@ -304,6 +335,15 @@ def sweep(vault: Vault, known: Callable[[], Iterable[str]], await_writers: Calla
         return set(known())
 
     vault.sweep(named)
+
+
+def _saved(array: IntArray) -> FileDigest:
+    """The digest of the file that ``numpy.save`` makes of an array; no file is written."""
+    head = io.BytesIO()
+    npy.write_array_header_1_0(head, npy.header_data_from_array_1_0(array))
+    digest = hashlib.sha256(head.getvalue())
+    digest.update(np.ascontiguousarray(array).data)
+    return FileDigest(len(head.getvalue()) + array.nbytes, digest.digest())
 
 
 def _counts_of(space: Space, data: PrivateData) -> ExactCounts:

@@ -30,14 +30,14 @@ from app.cli.rendering import (
 @datasets.command("add")
 def dataset_add(
     spec: Annotated[Path, existing_file("SPEC", "The declaration, in JSON.")],
-    data: Annotated[Path, existing_file("DATA", "The private file.")],
+    data: Annotated[Path | None, existing_file("DATA", "The private file; left out where SPEC names a source.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Register a data set: SPEC is its declaration (JSON), DATA its private file (CSV, Excel, Parquet,
-    NumPy, edges).
+    NumPy, edges). Where SPEC names a source, files on the server's own disk, there is no DATA.
     """
     declared = parse_object(spec.read_text(encoding="utf-8"), str(spec))
-    with client(f"Registering {data.name}") as curator:
+    with client(f"Registering {spec.name if data is None else data.name}") as curator:
         registered = curator.register(declared, data)
     show_datasets([registered.dataset], as_json=as_json)
     if registered.report is not None and not as_json:

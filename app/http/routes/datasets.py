@@ -16,7 +16,7 @@ from app.http.openapi import problem_responses
 from app.http.paging import ByName, ByNumber, BySession
 from app.http.parameters import Refused, Route
 from app.http.replies import JsonReply
-from app.http.uploads import CheckUpload, RegistrationUpload, Upload
+from app.http.uploads import CheckUpload, Registered, RegistrationUpload, Upload
 from app.services.dummy_records import MOST_RECORDS, RECORDS, SEEDS, DummyFormat, encoded
 
 #: Media types of dummy records, and the formats that they stand for; the first is sent where any will do.
@@ -36,7 +36,7 @@ router = APIRouter(prefix="/v1/datasets", tags=["data sets"], route_class=Route,
 def register(
     services: UseCases,
     actor: Admin,
-    upload: Annotated[Upload, Depends(RegistrationUpload(), scope="function")],
+    upload: Annotated[Registered, Depends(RegistrationUpload(), scope="function")],
     work: UploadTurn,
 ) -> Response:
     return JsonReply(services.registration.register(actor, upload.spec, upload.filename, upload.path), 201)

@@ -147,13 +147,13 @@ class Report:
             dropped = {name: tally.dropped for name, tally in self.attributes.items() if tally.dropped}
             raise InvalidDataset(
                 f"every one of the {self.read:,} records would be dropped. Outside of the declaration are "
-                f"{_counted(dropped)}: are the declared values and those of the file spelled alike?",
+                f"{counted(dropped)}: are the declared values and those of the file spelled alike?",
                 outside=dropped,
             )
 
     def _refusal(self) -> InvalidDataset:
         worst, total = self.problems[0], sum(self.outside.values())
-        more = f" {total:,} values are outside in all: {_counted(self.outside)}." if total > 1 else ""
+        more = f" {total:,} values are outside in all: {counted(self.outside)}." if total > 1 else ""
         return InvalidDataset(
             f'row {worst.row}, attribute "{worst.attribute}": outside the declared domain, expected {worst.expected}.'
             f'{more} Correct the file, widen the domain, or declare "outside": "drop"',
@@ -182,7 +182,7 @@ class Report:
         }
 
 
-def _counted(counts: dict[str, int]) -> str:
+def counted(counts: dict[str, int]) -> str:
     """So many of each attribute, the most first."""
     most = sorted(counts.items(), key=lambda item: -item[1])
     told = [f'{count:,} of "{name}"' for name, count in most[:_MOST_NAMED]]

@@ -88,13 +88,13 @@ def listed(page: JSON, name: str) -> list[Any]:
     return items
 
 
-def form(spec: str | None, data: Data, filename: str | None, files: ExitStack) -> Callable[[], dict[str, Any]]:
-    """The form of an upload, made anew for each try; ``files`` closes what it opens.
+def form(spec: str | None, data: Data | None, filename: str | None, files: ExitStack) -> Callable[[], dict[str, Any]]:
+    """The form of an upload, made anew for each try; ``files`` closes what it opens. Without data it is the spec.
 
     Raises:
         ValueError: for bytes without a filename.
     """
-    if not isinstance(data, Path | str | bytes):
+    if data is not None and not isinstance(data, Path | str | bytes):
         import numpy as np
 
         buffer = io.BytesIO()
@@ -105,6 +105,8 @@ def form(spec: str | None, data: Data, filename: str | None, files: ExitStack) -
     fields = {} if spec is None else {"spec": spec}
 
     def content() -> dict[str, Any]:
+        if data is None:  # a part without a name of a file, which makes it a form of parts still
+            return {"files": {name: (None, text) for name, text in fields.items()}}
         if isinstance(data, bytes):
             return {"data": fields, "files": {"data": (filename, data)}}
         path = Path(os.fspath(data))

@@ -116,13 +116,13 @@ class AsyncCurator:
 
     # Data sets
 
-    async def register(self, spec: JSON, data: Data, *, filename: str | None = None) -> AsyncRegistered:
+    async def register(self, spec: JSON, data: Data | None = None, *, filename: str | None = None) -> AsyncRegistered:
         """Register a data set: its declaration and its private data.
 
         Args:
             spec: the declaration, as the contract has it.
             data: a path; the bytes of a file, with ``filename`` telling the format by its ending; or an array
-                of counts, sent as ``.npy``.
+                of counts, sent as ``.npy``. None where the declaration names a source, files on the server's disk.
             filename: the name that tells the format; that of the path where none is given.
 
         Raises:

@@ -1,0 +1,412 @@
+"""Tables of counts from Parquet files where they lie, by DuckDB: text made of the declaration goes in, whole numbers of
+records come out.
+
+By its expression a record is in one cell, whatever it holds: each of its values is held within the axis before places
+are put together. Floats are compared and nothing else, integers are cast to 64 bits before they are calculated with.
+An engine's error text may hold values, and is never looked at.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from app.declarations.attributes import Attribute, day
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import DEFAULT_CAPACITY, MOST_COMPARED, TableSpec
+from app.storage.private_data import DenseData
+from app.storage.readers.report import Report, Tally, counted
+from app.storage.readers.source_files import identity, opened
+from app.storage.readers.tables import MOST_COUNTED
+from app.storage.readers.types import integer_type
+
+#: Threads that the engine counts with.
+THREADS = 2
+#: Rows of results that are taken at a time.
+_ROWS = 1 << 17
+#: Where a value is that has no place: not what is declared, below the least, above the largest.
+_OUTSIDE, _BELOW, _ABOVE = -1, -2, -3
+_INTEGERS = frozenset(f"{sign}{width}" for sign in ("", "U") for width in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT"))
+_FLOATS = frozenset({"FLOAT", "DOUBLE"})
+_TIMES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
+_TRUTH = (("false", "true"), ("0", "1"))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CountedSource:
+    """A table of counts, what became of its records, and what the files were that it was counted from."""
+
+    data: DenseData
+    report: Report
+    identity: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of a file as the engine knows it: by its position, and its type."""
+
+    name: str
+    type: str
+
+
+class _Damaged(Exception):
+    """The engine could not read a file, or told what makes no sense."""
+
+
+def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
+    """The counts of all cells of a table whose declaration names a source.
+
+    Args:
+        spec: what is declared.
+        folders: those below which files are read.
+        memory_limit: bytes that the engine, and the result, may take.
+
+    Raises:
+        InvalidDataset: when the declaration spans too many cells, before a file is opened; when files are not what is
+            declared; when a record is outside of the domain; when files change meanwhile.
+        MemoryError: when counting takes more memory.
+    """
+    shape = tuple(attribute.length for attribute in spec.attributes)
+    cells, capacity = math.prod(shape), spec.capacity or DEFAULT_CAPACITY
+    dtype = integer_type(0, capacity)
+    if cells > MOST_COUNTED:
+        raise InvalidDataset(
+            f"source: the declared attributes span {cells:,} cells, and at most {MOST_COUNTED:,} are counted: leave "
+            "out attributes, declare fewer values and bins, or upload the file"
+        )
+    if cells * (8 + dtype.itemsize) > memory_limit:
+        raise InvalidDataset(
+            f"the declared attributes span {cells:,} cells, for which the limit of {memory_limit} bytes is too small: "
+            "leave out attributes, or declare fewer values and bins"
+        )
+    assert spec.source is not None
+    if spec.source.files is None:
+        raise InvalidDataset("source.files: name the files, as visits/2025-*.parquet")
+    with opened(spec.source.files, folders) as files:
+        known = identity(files)
+        counts, report = np.zeros(cells, np.int64), Report([])
+        report.attributes = {attribute.name: Tally() for attribute in spec.attributes}
+        with Engine(spec, [file.held for file in files], memory_limit) as engine:
+            for number, file in enumerate(files, 1):
+                try:
+                    engine.add(file.held, counts, report)
+                except _Damaged:
+                    raise InvalidDataset(
+                        f"file {number} of {len(files)} of the source, by name, is no Parquet file or is damaged: "
+                        "write it again"
+                    ) from None
+        for file in files:
+            file.check()
+    _check(report, capacity)
+    return CountedSource(DenseData(counts.astype(dtype).reshape(shape), report.kept), report, known)
+
+
+def _check(report: Report, capacity: int) -> None:
+    """Refuse what the counts show to be no data set.
+
+    Raises:
+        InvalidDataset: with the number of values outside, by attribute.
+    """
+    if report.outside:
+        raise InvalidDataset(
+            f"values are outside of the declared domain: {counted(report.outside)}. Correct the files, widen the "
+            'domain, or declare "outside": "clamp" of numbers and dates',
+            outside=dict(report.outside),
+        )
+    if not report.read:
+        raise InvalidDataset("the files of the source hold no records")
+    if report.kept > capacity:
+        raise InvalidDataset(f"the files hold more records than the declared capacity of {capacity}")
+
+
+class Engine:
+    """An engine that reads the named files and nothing else: no other file, no network, no extension, no disk to write
+    to; and whose settings nobody can change any more.
+
+    Args:
+        spec: of the table.
+        paths: of the files.
+        memory_limit: bytes that it may take.
+    """
+
+    def __init__(self, spec: TableSpec, paths: Sequence[str], memory_limit: int) -> None:
+        # Loaded by whoever counts, in a process of its own: others never need it.
+        import duckdb
+
+        self._spec, self._errors = spec, duckdb.Error
+        self._memory = (duckdb.OutOfMemoryException, MemoryError)
+        self._connection = duckdb.connect(":memory:")
+        allowed = ", ".join(f"'{path}'" for path in paths)
+        for setting in (
+            f"threads = {THREADS}",
+            f"memory_limit = '{memory_limit}B'",
+            "temp_directory = ''",
+            "preserve_insertion_order = false",
+            "enable_external_file_cache = false",
+            "allow_community_extensions = false",
+            "autoinstall_known_extensions = false",
+            "autoload_known_extensions = false",
+            f"allowed_paths = [{allowed}]",
+            "enable_external_access = false",
+            "lock_configuration = true",
+        ):
+            self._connection.execute(f"SET {setting}")
+        for axis, attribute in enumerate(spec.attributes):
+            if attribute.values is not None:
+                # By no text of the query, however labels are spelled.
+                words = pa.array(list(map(str, attribute.values)), pa.string())
+                self._connection.register("words", pa.table({"word": words}))
+                self._connection.execute(f"CREATE TYPE e{axis} AS ENUM (SELECT word FROM words)")
+                self._connection.unregister("words")
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def add(self, path: str, counts: NDArray[np.int64], report: Report) -> None:
+        """Add the records of a file to counts of all cells, and to a report.
+
+        Raises:
+            InvalidDataset: when a column is not there, or not of a type that is counted.
+            MemoryError: when it takes more memory than there is.
+            _Damaged: when the file cannot be read, or what comes back are no whole numbers.
+        """
+        try:
+            columns = self._columns(path)
+            places = self._places(path, columns)
+            records = self._survey(places, report)
+            if self._count(places, counts) != records:
+                raise _Damaged
+        except self._memory:
+            raise MemoryError from None
+        except (self._errors, pa.ArrowException, RuntimeError):
+            raise _Damaged from None
+
+    def _columns(self, path: str) -> list[_Column]:
+        """The columns of a file in their order.
+
+        Raises:
+            InvalidDataset: when two names differ in capitals alone, as the engine would call one of them otherwise.
+        """
+        told = self._connection.execute(f"DESCRIBE SELECT * FROM {_file(path)}").fetchall()
+        columns = [_Column(name, kind) for name, kind, *_ in told]
+        schema = self._connection.execute(f"SELECT name, num_children FROM parquet_schema('{path}')").fetchall()
+        names, within = [], 0
+        for name, children in schema[1:]:
+            if not within:
+                names.append(name)
+            within += (children or 0) - bool(within)
+        if names != [column.name for column in columns]:
+            raise InvalidDataset("source: two columns of a file have one name, or differ in capitals alone: rename one")
+        return columns
+
+    def _places(self, path: str, columns: Sequence[_Column]) -> str:
+        """A query for the place of each record on each axis, or why it has none.
+
+        Raises:
+            InvalidDataset: when a column is not there, or not of a type that is counted.
+        """
+        at = {column.name: position for position, column in enumerate(columns)}
+        found = []
+        for axis, attribute in enumerate(self._spec.attributes):
+            position = at.get(attribute.column or attribute.name)
+            if position is None:
+                raise InvalidDataset(
+                    f'source: a file has no column "{attribute.column or attribute.name}": let column of attribute '
+                    f'"{attribute.name}" be its name',
+                    attribute=attribute.name,
+                )
+            place = _place(attribute, f"e{axis}", columns[position].type, f"c{position}")
+            if place is None:
+                raise InvalidDataset(
+                    f'source: attribute "{attribute.name}" needs {_needed(attribute)}: write the column so, declare '
+                    "the attribute otherwise, or upload the file",
+                    attribute=attribute.name,
+                )
+            found.append(f"{place} AS p{axis}")
+        names = ", ".join(f"c{position}" for position in range(len(columns)))
+        return f"SELECT {', '.join(found)} FROM {_file(path)} AS records({names})"
+
+    def _survey(self, places: str, report: Report) -> int:
+        """Count records, and those outside, clamped or without a value; how many there are."""
+        attributes = self._spec.attributes
+        asked, clamped = ["count(*)"], ["false"]
+        for axis, attribute in enumerate(attributes):
+            clamps = attribute.outside == "clamp"
+            moved = f"p{axis} < {_OUTSIDE}" if clamps else "false"
+            outside = f"p{axis} = {_OUTSIDE}" if clamps else f"p{axis} < 0"
+            clamped.append(f"({moved})")
+            asked += [_number_of(outside), _number_of(moved), _number_of(f"p{axis} = {attribute.places}")]
+        asked.append(_number_of(" OR ".join(clamped)))
+        (told,) = self._connection.execute(f"SELECT {', '.join(asked)} FROM ({places})").fetchall()
+        if not all(type(number) is int and number >= 0 for number in told):
+            raise _Damaged
+        records, *single, moved_records = told
+        report.count(records, {})
+        report.clamped += moved_records
+        for axis, attribute in enumerate(attributes):
+            outside_here, clamped_here, missing = single[3 * axis : 3 * axis + 3]
+            tally = report.attributes[attribute.name]
+            tally.clamped += clamped_here
+            tally.missing += missing
+            if outside_here:
+                report.outside[attribute.name] = report.outside.get(attribute.name, 0) + outside_here
+        return int(records)
+
+    def _count(self, places: str, counts: NDArray[np.int64]) -> int:
+        """Add the records of each cell; how many there are."""
+        cell, stride = [], 1
+        for axis, attribute in reversed(list(enumerate(self._spec.attributes))):
+            cell.append(f"{_held(f'p{axis}', attribute)} * {stride}")
+            stride *= attribute.length
+        query = f"SELECT cell, count(*) AS n FROM (SELECT {' + '.join(cell)} AS cell FROM ({places})) GROUP BY cell"
+        total = 0
+        for batch in self._connection.sql(query).to_arrow_reader(_ROWS):
+            if batch.schema.types != [pa.int64(), pa.int64()] or any(column.null_count for column in batch.columns):
+                raise _Damaged
+            found, number = (column.to_numpy() for column in batch.columns)
+            total += int(number.sum())
+            inside = (found >= 0) & (found < len(counts))
+            np.add.at(counts, found[inside], number[inside])
+        return total
+
+
+def _file(path: str) -> str:
+    """A file as a table; nothing of its own name becomes a column."""
+    return f"read_parquet('{path}', hive_partitioning = false, filename = false, file_row_number = false)"
+
+
+def _number_of(condition: str) -> str:
+    return f"count(*) FILTER (WHERE {condition})"
+
+
+def _held(place: str, attribute: Attribute) -> str:
+    """A place within its axis, whatever was found."""
+    last = attribute.places - 1
+    return f"least(greatest(CASE WHEN {place} = {_ABOVE} THEN {last} ELSE {place} END, 0), {attribute.length - 1})"
+
+
+def _place(attribute: Attribute, words: str, kind: str, column: str) -> str | None:
+    """The expression of an attribute's place, a whole number of 64 bits; None where the column's type is not counted.
+
+    Args:
+        attribute: what is declared.
+        words: the type of its categories.
+        kind: the type of its column.
+        column: the column.
+    """
+    empty = attribute.places if attribute.missing else _OUTSIDE
+    found: str | None = None
+    match attribute.kind:
+        case "codes" if kind in _INTEGERS:
+            found = _between(_whole(kind, column), 0, attribute.places - 1, lambda held: held, strays=False)
+        case "codes" if kind == "BOOLEAN" and attribute.places == 2:
+            found = f"CAST({column} AS BIGINT)"
+        case "categories" if kind == "VARCHAR":
+            found = f"COALESCE({_word(column, words)}, CASE WHEN {column} = '' THEN {empty} ELSE {_OUTSIDE} END)"
+        case "categories" if kind in _INTEGERS:
+            found = f"COALESCE({_word(f'CAST({column} AS VARCHAR)', words)}, {_OUTSIDE})"
+        case "categories" if kind == "BOOLEAN":
+            found = _truth(attribute, column)
+        case "dates" if kind in _TIMES:
+            found = _date(attribute, column)
+        case "numbers" if kind in _INTEGERS:
+            low, high, step = map(int, (*attribute.bounds, attribute.step))
+            value = _whole(kind, column)
+            found = _between(value, low, high, lambda held: f"((({held} - {low}) * 2 + {step}) // {2 * step})")
+        case "bins" if attribute.unit_bins and kind in _INTEGERS:
+            low, high = map(int, attribute.bounds)
+            last = attribute.places - 1
+            found = _between(_whole(kind, column), low, high, lambda held: f"least({held} - {low}, {last})")
+        case "bins" if kind in _INTEGERS | _FLOATS and attribute.places <= MOST_COMPARED:
+            found = _bin(attribute, f"CAST({column} AS DOUBLE)")
+    if found is None:
+        return None
+    if kind in _FLOATS:
+        # The engine holds NaN to be above all numbers.
+        found = f"CASE WHEN isnan({column}) THEN {empty} WHEN isinf({column}) THEN {_OUTSIDE} ELSE {found} END"
+    return f"CAST(CASE WHEN {column} IS NULL THEN {empty} ELSE {found} END AS BIGINT)"
+
+
+def _whole(kind: str, column: str) -> str:
+    """An integer with room to calculate; those that 64 bits with a sign do not hold have 128."""
+    return f"CAST({column} AS {'HUGEINT' if kind == 'UBIGINT' else 'BIGINT'})"
+
+
+def _word(text: str, words: str) -> str:
+    """The place of a text among the categories, null where it is none."""
+    return f"CAST(enum_code(TRY_CAST({text} AS {words})) AS BIGINT)"
+
+
+def _truth(attribute: Attribute, column: str) -> str | None:
+    """The place of false and true, where these are the categories."""
+    words = [str(value).lower() for value in attribute.values or ()]
+    for false, true in _TRUTH if all(isinstance(value, int) for value in attribute.values or ()) else _TRUTH[:1]:
+        if sorted(words) == [false, true]:
+            return f"CASE WHEN {column} THEN {words.index(true)} ELSE {words.index(false)} END"
+    return None
+
+
+def _between(value: str, low: object, high: object, place: Callable[[str], str], *, strays: bool = True) -> str:
+    """A place that is calculated from a value held between bounds; or on which side of them the value is."""
+    below, above = (_BELOW, _ABOVE) if strays else (_OUTSIDE, _OUTSIDE)
+    held = place(f"greatest(least({value}, {high}), {low})")
+    return f"CASE WHEN {value} < {low} THEN {below} WHEN {value} > {high} THEN {above} ELSE {held} END"
+
+
+def _date(attribute: Attribute, column: str) -> str:
+    """The place of a date, of which a time is cut off."""
+    assert attribute.dates is not None
+    first, last = (attribute.period(day(text)) for text in attribute.dates)
+    low, high = attribute.begins(first), date.max
+    if last < attribute.period(date.max):
+        high = attribute.begins(last + 1) - timedelta(days=1)
+    value, begin = f"CAST({column} AS DATE)", f"DATE '{low}'"
+
+    def place(held: str) -> str:
+        if attribute.by == "day":
+            return f"({held} - {begin})"
+        months = f"(year({held}) * 12 + month({held}) - 1 - {first})"
+        return months if attribute.by == "month" else f"(year({held}) - {first})"
+
+    return _between(value, begin, f"DATE '{high}'", place)
+
+
+def _bin(attribute: Attribute, value: str) -> str:
+    """The half-open bin of a number, the last one closed, by comparisons alone."""
+    edge_at = attribute.edge_at()
+
+    def edge(number: int) -> str:
+        # Correctly rounded: as a decimal it would be another number.
+        return f"CAST('{float(edge_at(number))!r}' AS DOUBLE)"
+
+    def among(low: int, high: int) -> str:
+        if high - low == 1:
+            return str(low)
+        middle = (low + high) // 2
+        return f"CASE WHEN {value} >= {edge(middle)} THEN {among(middle, high)} ELSE {among(low, middle)} END"
+
+    bins = attribute.places
+    sides = f"WHEN {value} < {edge(0)} THEN {_BELOW} WHEN {value} > {edge(bins)} THEN {_ABOVE}"
+    return f"CASE {sides} ELSE {among(0, bins)} END"
+
+
+def _needed(attribute: Attribute) -> str:
+    """The columns that an attribute is counted of, in words."""
+    return {
+        "codes": "a column of integers" + (" or Booleans" if attribute.places == 2 else ""),
+        "categories": "a column of text or integers, or of Booleans for false and true",
+        "dates": "a column of dates, or of times without a zone",
+        "numbers": "a column of integers",
+        "bins": "a column of integers"
+        + (
+            ", or of floats" if attribute.places <= MOST_COMPARED else f" (of floats in at most {MOST_COMPARED:,} bins)"
+        ),
+    }[attribute.kind]

@@ -1,0 +1,165 @@
+"""Files of a source: found by patterns below the folders that the operator names, and held open while they are counted.
+
+Links are followed, and what they lead to lies inside of a folder still; nothing else is opened, and no other folder is
+listed. No refusal has a path: files are told of by the number of their pattern, or by their own among all.
+"""
+
+import hashlib
+import json
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from app.declarations.errors import InvalidDataset
+
+#: The most files of a source.
+MOST_FILES = 256
+#: File systems tell times in steps of some milliseconds: a file may be altered twice within one, and look the same.
+STEP_SECONDS = 0.05
+MOVED = (
+    "a file of the source was altered or replaced while it was counted, and nothing was kept: register again when "
+    "nothing writes to the files"
+)
+
+#: Device, inode, bytes, and times of contents and of the entry: what changes when a file does.
+_Stamp = tuple[int, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SourceFile:
+    """A file that is held open, by its name below its folder."""
+
+    name: str
+    path: Path
+    descriptor: int
+    stamp: _Stamp
+
+    @property
+    def held(self) -> str:
+        """The path by which this process reads the very file that is open, whatever has its name now."""
+        return f"/proc/self/fd/{self.descriptor}"
+
+    def check(self) -> None:
+        """Refuse a file that is not what was opened.
+
+        Raises:
+            InvalidDataset: when it was written to, or something else has its name.
+        """
+        try:
+            same = _stamp(os.fstat(self.descriptor)) == self.stamp == _stamp(self.path.stat())
+        except OSError:
+            same = False
+        if not same:
+            raise InvalidDataset(MOVED)
+
+
+@contextmanager
+def opened(patterns: Sequence[str], folders: Sequence[Path]) -> Iterator[list[SourceFile]]:
+    """All files that match one of the patterns, in the order of their names.
+
+    Raises:
+        InvalidDataset: naming the pattern to change.
+    """
+    if not folders:
+        raise InvalidDataset(
+            "source: this server reads no files of its own: have its operator name their folders in "
+            "CURATOR_SOURCE_FOLDERS, or upload the file"
+        )
+    inside = [os.path.realpath(folder) for folder in folders]
+    with ExitStack() as closing:
+        files: dict[str, SourceFile] = {}
+        for number, pattern in enumerate(patterns):
+            where, found = f"source.files.{number}", 0
+            for folder in inside:
+                for name in _matching(folder, "", pattern.split("/"), inside, where):
+                    found += 1
+                    path = Path(folder, name)
+                    if str(path) in files:
+                        continue
+                    if len(files) == MOST_FILES:
+                        raise InvalidDataset(f"source: more than {MOST_FILES} files: write fewer, larger ones")
+                    descriptor = _open(path, inside, where)
+                    closing.callback(os.close, descriptor)
+                    files[str(path)] = SourceFile(name, path, descriptor, _stamp(os.fstat(descriptor)))
+            if not found:
+                raise InvalidDataset(f"{where}: no file of the server's folders for sources matches: correct it")
+        if len({file.stamp[:2] for file in files.values()}) < len(files):
+            raise InvalidDataset("source: two of the files are one, by a link: its records would count twice")
+        if any(abs(time.time_ns() - file.stamp[4]) < STEP_SECONDS * 1e9 for file in files.values()):
+            time.sleep(STEP_SECONDS)  # what is altered from now on looks so
+            for file in files.values():
+                file.check()
+        yield sorted(files.values(), key=lambda file: (file.name, str(file.path)))
+
+
+def identity(files: Iterable[SourceFile]) -> bytes:
+    """SHA-256 over the names, the sizes and the SHA-256 of files."""
+    known = []
+    for file in files:
+        with open(os.dup(file.descriptor), "rb") as content:
+            content.seek(0)
+            known.append([file.name, file.stamp[2], hashlib.file_digest(content, "sha256").hexdigest()])
+    return hashlib.sha256(json.dumps(known).encode()).digest()
+
+
+def _matching(folder: str, name: str, parts: Sequence[str], inside: Sequence[str], where: str) -> Iterator[str]:
+    """Names below a folder that match, each folder on the way looked at only when it lies inside.
+
+    Raises:
+        InvalidDataset: when one leads outside.
+    """
+    part, rest = parts[0], parts[1:]
+    if any(sign in part for sign in "*?["):
+        try:
+            listed = sorted(os.listdir(Path(folder, name)))
+        except OSError:
+            return
+        hidden = part.startswith(".")
+        entries = [entry for entry in listed if fnmatchcase(entry, part) and entry.startswith(".") <= hidden]
+    else:
+        entries = [part]
+    for entry in entries:
+        found = os.path.join(name, entry)
+        if not _lies_in(os.path.realpath(Path(folder, found)), inside):
+            raise InvalidDataset(
+                f"{where}: a link leads outside of the server's folders for sources: name other files, or have the "
+                "operator add the folder to CURATOR_SOURCE_FOLDERS"
+            )
+        if rest:
+            yield from _matching(folder, found, rest, inside, where)
+        elif os.path.lexists(Path(folder, found)):
+            yield found
+
+
+def _lies_in(path: str, folders: Iterable[str]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
+
+
+def _open(path: Path, inside: Sequence[str], where: str) -> int:
+    """The descriptor of a plain file.
+
+    Raises:
+        InvalidDataset: when it is none, cannot be opened, or lies outside now.
+    """
+    try:
+        # Through no link: the path is the real one, unless it was changed since. A pipe would be waited for.
+        real = os.path.realpath(path)
+        if not stat.S_ISREG(os.lstat(real).st_mode):
+            raise InvalidDataset(f"{where}: it matches what is no file: name files, as visits/*.parquet does")
+        descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        raise InvalidDataset(f"{where}: a file cannot be opened: let the server's user read it") from None
+    regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    if not regular or not _lies_in(os.readlink(f"/proc/self/fd/{descriptor}"), inside):
+        os.close(descriptor)
+        raise InvalidDataset(MOVED)
+    return descriptor
+
+
+def _stamp(found: os.stat_result) -> _Stamp:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
