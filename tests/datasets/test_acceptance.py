@@ -36,12 +36,16 @@ FORM = (
     "declare \"absent\"", "columns: a dense matrix has one", "where the limit is {memory_limit}", "has no column",
     "the file has two columns", "this kind of data set is not read", "columns: name those that matter",
     "the declared attributes span", "counts do not say whose records", "the workbook unpacks to",
+    "reads no files of its own", "no file of the server", "more than {MOST_FILES} files", "two of the files are one",
+    "leads outside of the server", "matches what is no file", "a file cannot be opened", "name the files, as",
+    "needs {_needed(attribute)}",
 )  # fmt: skip
 
 #: Refusals for what a file holds, by a part of their words, and what the table says of them.
 PRIVATE = {
     "_NO_RECORDS": "it has a record",
     "a row of names and no records": "it has a record",
+    "hold no records": "it has a record",
     "would be dropped": "keeps one",
     "outside the declared domain": "every value is of the declared domain",
     "more rows than the declared capacity": "it has no more rows",
@@ -73,6 +77,8 @@ PRIVATE = {
     "which no spreadsheet program writes": "32,767 characters",
     "the sheet has more than": "4,194,304 cells",
     "_DAMAGED": "it is not damaged",
+    "is no Parquet file or is damaged": "it is not damaged",
+    "MOVED": "they were not altered while they were counted",
     "raise InvalidDataset(problem)": "it is not damaged",
     "cannot be read as separated columns": "it is not damaged",
     "memory limit": "within the memory limit",

@@ -11,14 +11,16 @@ from typing import Any, get_args
 
 import jsonschema_rs
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from app.declarations import spec as declarations
 from app.declarations.attributes import Attribute
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import Encoding, parse_spec, written
 from app.http import openapi
-from app.storage.readers import FORMATS, excel, read_private, report
+from app.storage.readers import FORMATS, count_source, excel, read_private, report, source_files
 
 pytestmark = pytest.mark.unit
 
@@ -56,8 +58,12 @@ def examples(text: str) -> list[tuple[JSON, str, bytes]]:
 
 
 def read(declared: JSON, filename: str, content: bytes, folder: Path) -> Any:
-    (folder / filename).write_bytes(content)
     spec = parse_spec(declared)
+    if "source" in declared:
+        (folder / "visits").mkdir()
+        pq.write_table(csv.read_csv(io.BytesIO(content)), folder / "visits" / "2025-01.parquet")
+        return count_source(spec, [folder], memory_limit=1 << 28)  # type: ignore[arg-type]
+    (folder / filename).write_bytes(content)
     if declared["kind"] in ("graph", "bipartite") and spec.weighted is None:  # type: ignore[union-attr]
         spec = spec.model_copy(update={"weighted": False})
     return read_private(spec, filename, folder / filename, memory_limit=1 << 28)
@@ -98,6 +104,8 @@ def test_limits_and_lists_are_the_programs(text: str) -> None:
     assert all(f"`{encoding}`" in text for encoding in get_args(Encoding) if encoding != "utf-8")
     assert f"{excel.MOST_CELLS:,} cells" in text
     assert f"the first {report.MOST_PROBLEMS} values" in text
+    assert f"up to {source_files.MOST_FILES} files" in text
+    assert f"in at most {declarations.MOST_COMPARED:,} bins" in text
 
 
 def _validator() -> Any:
