@@ -173,7 +173,9 @@ def columns(draw: st.DrawFn) -> Column:
             kept = values
         case "words":
             labels = draw(
-                st.lists(st.sampled_from([*HOSTILE, "", " ", "21", "true"]), min_size=1, max_size=6, unique=True)
+                st.lists(
+                    st.sampled_from([*HOSTILE, "", " ", "21", "true", "x\0y"]), min_size=1, max_size=6, unique=True
+                )
             )
             declared, type = {"values": labels}, draw(st.sampled_from([pa.string(), pa.large_string()]))
             kept = st.sampled_from(labels)

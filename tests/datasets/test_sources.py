@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,12 @@ from app.bootstrap import reader_process
 from app.bootstrap.reader_process import ProcessReaders
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import MOST_COMPARED, TableSpec, parse_spec, published, written
+from app.services.errors import Unavailable
+from app.storage.private_data import DenseData
+from app.storage.private_store import VaultStore
 from app.storage.readers import count_source, read_private, source_counts, source_files
+from app.storage.readers.report import Report
+from app.storage.vault import Vault
 from tests.datasets import source_files as plain
 from tests.datasets.source_files import HOSTILE, JSON, declare, write
 from tests.kit.patience import patience
@@ -621,6 +627,33 @@ def test_counting_ends_at_its_time(long_count: Path) -> None:
     thread.join(30)
     assert "takes longer than the 0.2 s" in found[0].detail
     assert time.monotonic() - began < patience(0.2) + reader_process._GRACE
+
+
+@pytest.mark.parametrize("wrong", ["shape", "type", "negative", "sum", "report"])
+def test_what_a_process_says_is_held_against_the_declaration(tmp_path: Path, wrong: str) -> None:
+    """Would catch counts of another table, or none, that are registered because a process says so."""
+    declared = {**declare([WARD], "x.parquet"), "capacity": 10**6}
+    array: Any = np.array([1, 2, 0], np.int64 if wrong == "type" else np.int32)
+    report = Report([], read=3, kept=3 + (wrong == "report"))
+    if wrong == "shape":
+        array = array.reshape(1, 3)
+    if wrong == "negative":
+        array[:] = [4, -1, 0]
+    told = source_counts.CountedSource(DenseData(array, 4 if wrong == "sum" else 3), report, b"x" * 32)
+    lying: Any = SimpleNamespace(count_source=lambda *how, **more: told)
+    store = VaultStore(Vault(tmp_path / "vault", None, keys_folder=tmp_path), MEMORY, lambda: None, lying)
+    with pytest.raises(Unavailable):
+        store.count_source(table(declared))
+
+
+def test_many_categories_in_little_memory(tmp_path: Path) -> None:
+    """The engine has them all before it looks at a file: refused, and no fault of the server."""
+    write(tmp_path / "x.parquet", {"a": ["0"]})
+    words = [f"{k}{'x' * 90}" for k in range(400_000)]
+    spec = table(declare([{"name": "a", "values": words}], "*.parquet"))
+    with pytest.raises(InvalidDataset) as found:
+        ProcessReaders(patience(60)).count_source(spec, [tmp_path], memory_limit=16 << 20)
+    assert "CURATOR_MEMORY_LIMIT" in found.value.detail
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:

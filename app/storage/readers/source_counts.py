@@ -135,6 +135,9 @@ class Engine:
         spec: of the table.
         paths: of the files.
         memory_limit: bytes that it may take.
+
+    Raises:
+        MemoryError: when the categories take more.
     """
 
     def __init__(self, spec: TableSpec, paths: Sequence[str], memory_limit: int) -> None:
@@ -166,7 +169,10 @@ class Engine:
                 # By no text of the query, however labels are spelled.
                 words = pa.array(list(map(str, attribute.values)), pa.string())
                 self._connection.register("words", pa.table({"word": words}))
-                self._connection.execute(f"CREATE TYPE e{axis} AS ENUM (SELECT word FROM words)")
+                try:
+                    self._connection.execute(f"CREATE TYPE e{axis} AS ENUM (SELECT word FROM words)")
+                except self._memory:
+                    raise MemoryError from None
                 self._connection.unregister("words")
 
     def __enter__(self) -> "Engine":
