@@ -14,7 +14,7 @@ three attributes, as parts of n.
 | iterative construction | the service's: multiplicative weights, rounds that choose the worst of the marginals |
 | fit | residuals as above, those of three attributes half as precise beside the others, then the fit |
 | synthetic table | as many records as there are, from that fit |
-| AIM, MST | of smartnoise-synth (McKenna et al. 2022 and 2021): the records that they make |
+| AIM, MST | of smartnoise-synth (McKenna et al. 2022 and 2021): a million records of their models, in proportion |
 
 The library's take minutes a run. `--library PYTHON`, the interpreter that has it, plays them alone and puts them beside
 what there is; its environment is made as ``benchmarks/research/releases_library.py`` says.
