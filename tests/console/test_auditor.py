@@ -289,6 +289,7 @@ def test_an_entry_is_proved(noisy: Service, olga: Auditor, story: tuple[str, str
     is held against the log's key by the client. Catches a proof of another line, and a line that is not the one signed.
     """
     _, id = story
+    caught_up(noisy, [id])  # what tests before this one have done: the page's proof is then that of the file
     transcript = olga.get(f"/console/sessions/{id}/transcript").content.splitlines()
     entry = next(line for line in transcript if json.loads(line).get("sequence") == 2)
     place = olga.get(f"/console/sessions/{id}/records/2").headers["location"]
