@@ -250,7 +250,6 @@ class SessionOpener:
                 return known
             if row.retired_at is not None:
                 raise NotFound(f"the data set {request.dataset!r} is retired")
-            _settle(tx, row.name)
             now = admitted(tx, row, actor, request)
             if now != dataset:
                 # Another session bought a fact, has a race, or spent of the budget: quickly planned, with scales that
@@ -259,6 +258,7 @@ class SessionOpener:
                 prepared = self._measured(row, replace(prepared, opening=self._plans.planned(now, request)))
             admitted(tx, row, actor, request, prepared.opening.plan)
             reply = self._begin(tx, row, actor, prepared, key)
+            _settle(tx, row.name)  # last, as it holds rows of closed sessions until the commit
             tx.commit()
         return reply
 
