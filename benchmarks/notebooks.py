@@ -1,8 +1,7 @@
 """Runs the notebooks of the tutorials at a real server, and writes what they show into them.
 
 Run `python -m benchmarks.notebooks [PAGE ...]`, of all where none is named. Each runs in an empty folder, with a server
-of its own and an admin's key in its environment. Whatever is registered there a page
-registers itself.
+of its own and an admin's key in its environment. A page registers itself what it asks about.
 """
 
 from __future__ import annotations
@@ -16,52 +15,47 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-from app.demo.server import Server, running_server
+from app.demo.server import running_server
 from benchmarks.harness import ROOT
 
 PAGES = tuple(ROOT / "docs" / "tutorials" / f"{name}.ipynb" for name in ("analyst", "graph"))
 
 
-def executed(page: str, server: Server, folder: Path) -> Any:
-    """A notebook as it is when it was run.
+def run(page: str) -> Any:
+    """A notebook as it is when it was run, at a server that is started for it.
 
     Args:
         page: its text.
-        server: whose address and admin's key the notebook finds in its environment.
-        folder: to work in.
 
     Raises:
         nbclient.exceptions.CellExecutionError: when a cell fails.
     """
     notebook = nbformat.reads(page, as_version=4)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
-    environment |= {
-        "CURATOR_URL": server.url,
-        "CURATOR_API_KEY": server.admin_key,
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "clients" / "python"))),
-    }
-    client = NotebookClient(
-        notebook,
-        timeout=300,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(folder)}},
-        extra_arguments=["--log-level=ERROR"],
-        coalesce_streams=True,
-    )
-    client.execute(env=environment)
+    with tempfile.TemporaryDirectory(prefix="curator-notebook-") as folder:
+        (served := Path(folder) / "served").mkdir()
+        (work := Path(folder) / "work").mkdir()
+        client = NotebookClient(
+            notebook,
+            timeout=300,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(work)}},
+            extra_arguments=["--log-level=ERROR"],
+            coalesce_streams=True,
+        )
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
+        with running_server(served) as server:
+            client.execute(
+                env={
+                    **environment,
+                    "CURATOR_URL": server.url,
+                    "CURATOR_API_KEY": server.admin_key,
+                    "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "clients" / "python"))),
+                }
+            )
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it ran
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     return notebook
-
-
-def run(page: str) -> Any:
-    """The same, with a server that is started for it."""
-    with tempfile.TemporaryDirectory(prefix="curator-notebook-") as folder:
-        (served := Path(folder) / "served").mkdir()
-        (work := Path(folder) / "work").mkdir()
-        with running_server(served) as server:
-            return executed(page, server, work)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ def shown(notebook: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:
                 (kind, shape(text))
                 for output in cell.outputs
                 for kind, text in output.get("data", {"text": output.get("text", "")}).items()
-                # A picture is of numbers alone, and what the programmer reads of a table stands in its first line.
+                # Pictures move with the noise. The text beside each of them names the table.
                 if kind != "text/html"
             ],
         )
