@@ -32,6 +32,7 @@ from curator_client import Curator, by, col, where
 from curator_client.answers import Answer, Cell, Table
 from curator_client.questions import Question, question
 from curator_client.words import shown
+from tests.docs.shapes import shape
 from tests.kit.processes import end_with_tests
 from tests.kit.servers import Launcher, Server, launching
 from tests.kit.world import ADMIN_KEY
@@ -241,12 +242,6 @@ def run(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], 
     return printed
 
 
-def without_noise(printed: str) -> list[str]:
-    """What an example prints, line by line, without numbers and what they decide."""
-    lines = (re.sub(r"-?\d+(,\d{3})*(\.\d+)?(e-?\d+)?", "#", line) for line in printed.splitlines())
-    return [re.sub(r"\s+", " ", line.replace("too uncertain", "")).strip() for line in lines]
-
-
 def try_document(folder: Path, environment: Mapping[str, str]) -> None:
     """Run the examples of docs/r.md, one after another in one R, and compare what they print.
 
@@ -265,7 +260,7 @@ def try_document(folder: Path, environment: Mapping[str, str]) -> None:
     )
     printed = run(["Rscript", "-e", script], folder, environment).split("## example\n")[1:]
     for (code, shown_there), now in zip(examples, printed, strict=True):
-        if without_noise(now) != without_noise(shown_there):
+        if shape(now) != shape(shown_there):
             raise SystemExit(f"{DOCUMENT} does not show what this prints:\n{code}\n{now}")
 
 
