@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp, rel_entr
 
@@ -355,3 +356,24 @@ def test_where_nothing_was_counted_declared_cells_hold_as_many_records() -> None
     assert fits.shares(0) == pytest.approx([0.4, 0.4, 0.1, *[0.1 / 3] * 3], abs=1e-3)
     assert fits.tells_apart(0, 6)
     assert not fits.tells_apart(0, 3)
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6),
+    st.sampled_from([None, 0.0, 1e-13, 1e-9, 1.0]),
+)
+@example([1000.1, -1000.0, -0.1], None)
+def test_nearest_counts_of_what_cancels_out(values: list[float], rest: float | None) -> None:
+    """Held against exact rational numbers, also where values all but cancel out, as noise beside few records may.
+    Catches a sum that is lost beside the largest value: nothing would be above the level, and the answer would fail.
+    """
+    # Beside the sum of the others the last value leaves ``rest``.
+    whole = np.array(values if rest is None else [*values, rest - math.fsum(values)])
+    exact = sorted(map(Fraction, whole.tolist()), reverse=True)
+    total = max(sum(exact), Fraction(0))
+    levels = [(sum(exact[: k + 1]) - total) / (k + 1) for k in range(len(exact))]
+    level = max((k for k in range(len(exact)) if exact[k] > levels[k]), default=None)
+    cut = exact[0] if level is None else levels[level]
+    nearest = [float(max(Fraction(value) - cut, Fraction(0))) for value in whole.tolist()]
+    found = fits._projected(whole)
+    assert np.abs(found - nearest).max() <= 1e-9 * max(1.0, float(np.abs(whole).max()))

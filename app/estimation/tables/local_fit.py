@@ -412,5 +412,7 @@ def _projected(values: FloatArray) -> FloatArray:
     total = max(float(values.sum()), 0.0)
     ordered = np.sort(values)[::-1]
     levels = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
-    level = levels[np.flatnonzero(ordered > levels)[-1]] if total > 0 else ordered[0]
+    # A sum that rounding loses beside the largest value is as good as none.
+    above = np.flatnonzero(ordered > levels)
+    level = levels[above[-1]] if total > 0 and len(above) else ordered[0]
     return np.asarray(np.maximum(values - level, 0.0))
