@@ -116,6 +116,18 @@ class Settings(BaseSettings):
         description="Folders, with a colon between two, below which a declaration may name files as its source. "
         "Unset: none.",
     )
+    source_queries: int = Field(
+        2, ge=1, le=64, description="How many questions to sources are counted at a time, of different principals."
+    )
+    source_deadline_seconds: float = Field(
+        600.0, gt=0, le=86400, description="Longest time in which a source counts what it is asked; then it is ended."
+    )
+    source_tick_seconds: float = Field(
+        1.0,
+        ge=0.01,
+        le=3600,
+        description="Whoever waits for a source goes on a whole number of these after he began to wait.",
+    )
     snapshot_limit: ByteCount = Field(
         4 * 1024**3,
         ge=0,

@@ -33,6 +33,7 @@ from app.server.connection_limits import ConnectionLimits
 from app.server.protocol import ConnectionPolicy
 from app.services import openings
 from app.services.answering.dispatch import Answering
+from app.services.answering.parked import Parked
 from app.services.audit_jobs import AuditJobs
 from app.services.audits import Audits
 from app.services.checks import Checks
@@ -121,6 +122,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
     share = settings.memory_limit // 4
     source, metrics, delivery = noise or SystemNoise(), Metrics(shared), Delivery()
+    parked = Parked(settings.source_queries, settings.source_tick_seconds)
     answering = Answering(
         store,
         private,
@@ -136,6 +138,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
             settings.memory_limit - share, [lambda: private.held, openings.held, opening.held, factorization.held]
         ),
         turn_seconds=settings.request_timeout_seconds,
+        parked=parked,
     )
 
     def close_session(id: str, seconds: float | None) -> None:
@@ -221,7 +224,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         retirement,
         dummies,
         plans,
-        SessionOpener(store, private, source, utc_now, datasets, dummies, plans),
+        SessionOpener(store, private, source, utc_now, datasets, dummies, plans, parked.counted),
         sessions,
         Sql(store, datasets, sessions),
         Hypotheses(store, snapshots, sessions),

@@ -21,11 +21,6 @@ class RegisteredCounts:
         self._counts, self.check = counts, check
 
     @property
-    def quick(self) -> bool:
-        """Whether the numbers are told in about the time of a pass over memory."""
-        return self._counts.quick
-
-    @property
     def nbytes(self) -> int:
         """Bytes that they take in memory, with what was made of them and is kept."""
         return self._counts.nbytes
@@ -49,5 +44,6 @@ class RegisteredCounts:
         Raises:
             Unavailable: before anything is counted, when the data are not what was registered.
             NotOffered: before anything is counted, when one of them is not offered.
+            NotCounted: before anything is told, when some of it must be counted elsewhere first.
         """
         return self.checked().tell(asked)

@@ -21,7 +21,7 @@ from app.services.loading import pin_all
 from app.services.measuring import evidence_row, measured_all
 from app.services.openings import opening_of
 from app.services.ports import EntryRow, NoisePort, PrivateStore, ReleaseRow, SessionRow, Store, Transaction
-from app.spaces.counts import ExactCounts
+from app.spaces.counts import CountedFirst, ExactCounts
 from app.spaces.space import Space
 
 
@@ -35,10 +35,12 @@ class Ready:
 
 
 def ready(store: Store, private: PrivateStore, row: ReleaseRow) -> Ready:
-    """All that is needed to measure for a release; of the private numbers nothing is computed yet.
+    """All that is needed to measure for a release; of the private numbers nothing is computed yet. Records that stay
+    where they are have been counted, which may take minutes.
 
     Raises:
         NotFound: when the data set is retired.
+        Unavailable: when records cannot be counted.
     """
     with store.read() as tx:
         session, dataset = tx.session(row.id), tx.dataset(row.dataset)
@@ -48,7 +50,11 @@ def ready(store: Store, private: PrivateStore, row: ReleaseRow) -> Ready:
             raise NotFound("the data set was retired before anything was measured")
         opening = opening_of(session.header)
         known = [each.measurement for each in pin_all(tx, row.dataset, Session(opening))]
-    return Ready(opening, known, private.counts(opening.dataset.space, dataset.vault_entry))
+    space, plan = opening.dataset.space, opening.plan
+    assert isinstance(plan, WorkloadPlan)
+    data = CountedFirst(private.counts(space, dataset.vault_entry))
+    data.tell([tally for buy in plan.buys for tally in buy.strategy.tallies(space)])
+    return Ready(opening, known, data)
 
 
 def measured_for(of: Ready, noise: NoisePort, progress: Progress = lambda part: None) -> list[Measured]:

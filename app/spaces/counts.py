@@ -212,12 +212,20 @@ class AllEntries(Tally):
         return bool(shape)
 
 
+class NotCounted(Exception):
+    """Numbers were not told as they are yet to be counted, where the records are. Nothing was told, and nothing drawn.
+
+    Attributes:
+        count: has them counted, which may take minutes; then the same is asked again. It raises what counting meets.
+    """
+
+    def __init__(self, count: Callable[[], None]) -> None:
+        super().__init__("numbers are yet to be counted where the records are")
+        self.count = count
+
+
 class ExactCounts(Protocol):
     """The private numbers of a data set, as they are asked: each of the four kinds of data, and what stands for one."""
-
-    @property
-    def quick(self) -> bool:
-        """Whether it tells numbers in about the time of a pass over memory; else whoever asks lets others go on."""
 
     @property
     def nbytes(self) -> int:
@@ -227,18 +235,47 @@ class ExactCounts(Protocol):
         """Whether it tells such numbers: known from the declaration alone."""
 
     def tell(self, asked: Sequence[Tally]) -> Iterator[Any]:
-        """The numbers of tallies in their order, each as its kind says, one after another as they are taken. What is
-        asked at once is of one state of the data, and counted in as few passes over them as can be.
+        """The numbers of tallies in their order, each as its kind says, one after another as they are taken, in about
+        the time of a pass over memory. What is asked at once is of one state of the data, and counted in as few passes
+        over them as can be.
+
+        Raises:
+            NotOffered: before anything is counted, when one of them is not offered.
+            NotCounted: before anything is told, when some of it must be counted elsewhere first.
+        """
+
+
+class CountedFirst:
+    """Private numbers for whoever may wait: what is yet to be counted is counted when it is asked for."""
+
+    def __init__(self, data: ExactCounts) -> None:
+        self._data = data
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take in memory."""
+        return self._data.nbytes
+
+    def offers(self, tally: Tally) -> bool:
+        """Whether such numbers are told."""
+        return self._data.offers(tally)
+
+    def tell(self, asked: Sequence[Tally]) -> Iterator[Any]:
+        """The numbers of tallies, counted before this returns.
 
         Raises:
             NotOffered: before anything is counted, when one of them is not offered.
         """
+        try:
+            return self._data.tell(asked)
+        except NotCounted as lacking:
+            lacking.count()
+        return self._data.tell(asked)
 
 
 class ArrayCounts(ABC):
     """The base of private data in memory, which have a kernel for each kind of tally that they offer."""
 
-    quick: ClassVar[bool] = True
     #: How many cells there are along each axis.
     shape: tuple[int, ...]
     #: By kind of tally what counts it.

@@ -23,8 +23,9 @@ from app.services.answering.aside import Aside
 from app.services.answering.dispatch import Answering
 from app.services.answering.group import Groups
 from app.services.answering.lane import Lane
+from app.services.answering.parked import Parked
 from app.services.answering.tickets import LONG_BATCH, Deferred, Ticket, TicketQueue
-from app.services.answering.work import LaneContext, Pause, Work
+from app.services.answering.work import LaneContext, Work
 from app.services.ballast import Ballast
 from app.services.datasets import Datasets
 from app.services.dummy_datasets import DummyDatasets
@@ -143,7 +144,9 @@ class Process:
         self.registration = Registration(self.store, private, lambda: NOW)
         dummies = DummyDatasets(self.store, private, lambda: NOW, self.datasets, close_session=lambda id, seconds: None)
         plans = Plans(self.datasets, memory_limit=1 << 30, release_seconds=900.0, render=lambda error: {})
-        self.opener = SessionOpener(self.store, private, self.noise, lambda: NOW, self.datasets, dummies, plans)
+        self.opener = SessionOpener(
+            self.store, private, self.noise, lambda: NOW, self.datasets, dummies, plans, lambda work: work()
+        )
         self.sessions = Sessions(self.store, log_size=lambda *_: None)
         self.transcripts = Transcripts(self.store, self.sessions, log_size=lambda *_: None)
         self.context = LaneContext(
@@ -157,10 +160,11 @@ class Process:
             deliver=self.done.extend,
             leave=lambda tickets: None,
             refill=lambda block: None,
-            asides={Pause.ASIDE: Aside(), Pause.SOURCE: Aside()},
+            aside=Aside(),
+            parked=Parked(1, 0.01),
         )
-        for aside in self.context.asides.values():
-            aside.start()
+        self.context.aside.start()
+        self.context.parked.start()
         self.lane = Lane(self.context, "lane", Memory(1 << 28))
         self.waiting, self.deferred = TicketQueue(), Deferred(lambda: self.now)
         self.residents = Residents(private, self.noise, snapshots, Memory(1 << 28), "lane", lambda: None)
@@ -328,6 +332,7 @@ class TestBeforeTheNoise:
             queue_limit=2,
             memory=Memory(1 << 28),
             turn_seconds=0.0,
+            parked=context.parked,
         )
         id, other = process.open(ANN), process.open(ANN)
         for _ in range(2):

@@ -4,15 +4,20 @@ any more as their file has changed."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
+from app.curator.errors import SessionClosed
 from app.services.answering import aside, costs, lane
+from app.services.answering.parked import Parked
 from app.services.answering.tickets import LONG_BATCH
 from app.services.errors import Unavailable
 from app.storage import private_store
+from tests.kit.patience import patience
 from tests.kit.plain_counts import PlainCounts
 from tests.kit.world import HIT, World, distinct_queries, query, wait
 
@@ -20,6 +25,8 @@ pytestmark = pytest.mark.adversarial
 
 #: By its capacity the data set is known that is told by a list of records.
 LISTED, OTHERS = 10**9, 10**9 + 1
+#: How many questions are counted at a time where nothing is set.
+QUERIES = 2
 BUDGET = {"epsilon": 50.0, "delta": 1e-9}
 
 
@@ -96,7 +103,7 @@ def test_who_waits_for_numbers_keeps_nobody_else_waiting(
     world.ask(ben, his, query(0, 1))
     drawn = world.noise.drawn
     tickets = [world.submit(who, id, query(number % 4, 0)) for number, (who, id) in enumerate(waiting)]
-    for _ in range(aside.THREADS):
+    for _ in range(QUERIES):
         assert hold.held.acquire(timeout=60)
     assert world.ask(ben, his, query(1, 1))["source"] == "hypothesis"
     monkeypatch.setattr(costs, "CELLS", 12)
@@ -109,6 +116,110 @@ def test_who_waits_for_numbers_keeps_nobody_else_waiting(
     hold.let_go()
     assert {wait(ticket)["source"] for ticket in tickets} == {"hypothesis"}
     world.audit()
+
+
+def test_what_waits_holds_nothing(world: World, told_by: Callable[..., None], hold: Hold) -> None:
+    """A question whose numbers are being counted: its session's row is free, no noise was drawn, what else is asked of
+    the session waits behind it, and a closing does not. Catches a row that is held for minutes, noise that is drawn
+    before its numbers are there, answers out of order, and a session that cannot be ended."""
+    told_by(hold)
+    who = world.analyst("ann")
+    id, ended = world.open(who, "listed"), world.open(who, "listed", epsilon=0.1)
+    drawn = world.noise.drawn
+    first, second = world.submit(who, id, query(0, 0)), world.submit(who, id, query(1, 0))
+    assert hold.held.acquire(timeout=60)
+    with world.built.store.write() as tx:
+        assert set(tx.lock_sessions([id], {}, 0)) == {id}
+    assert world.noise.drawn == drawn
+    asked, closed = world.submit(who, ended, query(0, 0)), world.submit(who, ended, kind="close")
+    assert wait(closed)["status"] == "closed"
+    with pytest.raises(SessionClosed):
+        wait(asked)
+    assert (first.reply, second.reply) == (None, None)
+    hold.let_go()
+    assert [wait(ticket)["sequence"] for ticket in (first, second)] == [1, 2]
+    world.audit()
+
+
+def test_a_batch_goes_on_where_it_waited(world: World, told_by: Callable[..., None]) -> None:
+    """Each question of a batch waits anew. Catches an answer that is given twice, lost, or drawn for again."""
+    counted: list[int] = []
+    told_by(lambda: counted.append(1))
+    who = world.analyst("ann")
+    id = world.open(who, "listed")
+    asked = [query(0, 0), query(1, 0), query(0, 0), query(2, 0)]
+    answers = wait(world.submit(who, id, *asked, kind="batch"))["answers"]
+    assert [each["source"] for each in answers] == ["hypothesis", "hypothesis", "cached", "hypothesis"]
+    assert [each["sequence"] for each in answers] == [1, 2, 3, 4]
+    assert len(counted) == 3, "what is cached needs no numbers"
+    world.audit()
+
+
+@pytest.mark.parametrize("error", [Unavailable("the source moved", retry_after=60), OSError("text of a record")])
+def test_numbers_that_cannot_be_counted_leave_no_trace(
+    world: World, told_by: Callable[..., None], error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A question, an opening, and the same again once they can be. Catches a charge for what was not drawn, an error's
+    own words, and a session that stays stuck."""
+    broken = [True]
+
+    def counting() -> None:
+        if broken[0]:
+            raise error
+
+    told_by(counting)
+    who = world.analyst("ann")
+    id = world.open(who, "listed")
+    drawn = world.noise.drawn
+    with pytest.raises(Unavailable) as refused:
+        world.ask(who, id, query(0, 0))
+    with pytest.raises(Unavailable):
+        world.open(who, "listed", mechanism={"construction": "evidence"}, max_queries=10, max_updates=None)
+    assert "text" not in str(refused.value) + caplog.text
+    assert (world.noise.drawn, world.entries(id), world.movements("listed", id)) == (drawn, [], [])
+    broken.clear()
+    broken.append(False)
+    assert world.ask(who, id, query(0, 0))["source"] == "hypothesis"
+    world.audit()
+
+
+def test_numbers_that_are_never_the_right_ones_end(world: World, told_by: Callable[..., None]) -> None:
+    """Would catch a request that waits for ever, as what it needs changes each time."""
+    told_by(lambda: None)
+    who = world.analyst("ann")
+    id = world.open(who, "listed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PlainCounts, "_wait", lambda self: None)
+        with pytest.raises(Unavailable, match="other numbers"):
+            world.ask(who, id, query(0, 0))
+    assert world.entries(id) == []
+
+
+def test_whoever_waited_goes_on_after_whole_ticks() -> None:
+    """Counting takes .03, .12 and .25 of ticks of .1 s, or fails at once: replies come at .1, .2 and .3, and .1. Would
+    catch a reply that tells how long an engine took."""
+    parked = Parked(8, 0.1)
+    parked.start()
+    back: dict[float, float] = {}
+    done = threading.Semaphore(0)
+    began = time.monotonic()
+
+    def failing() -> None:
+        raise OSError
+
+    for number, (seconds, count) in enumerate([(0.03, None), (0.12, None), (0.25, None), (0.0, failing)]):
+
+        def end(error: Any, number: int = number) -> None:
+            back[number] = time.monotonic() - began
+            done.release()
+
+        parked.wait(f"analyst-{number}", count or partial(time.sleep, seconds), end)
+    for _ in range(4):
+        assert done.acquire(timeout=60)
+    parked.stop()
+    late = patience(0.09)
+    for number, ticks in enumerate([1, 2, 3, 1]):
+        assert ticks * 0.1 <= back[number] + 1e-3 < ticks * 0.1 + late, (number, back)
 
 
 def test_numbers_that_are_not_what_was_registered_any_more_answer_nothing(world: World) -> None:

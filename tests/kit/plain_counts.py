@@ -7,6 +7,7 @@ of tests/questions/test_exact_counts.py.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from app.spaces.counts import (
     Entries,
     InnerProduct,
     LineSums,
+    NotCounted,
     Tally,
     check_offered,
 )
@@ -32,7 +34,7 @@ class PlainCounts:
     Args:
         shape: how many cells there are along each axis; empty for elements.
         records: the cell of each, or the element, and what it adds to that.
-        waiting: called before anything is counted; where it is given, numbers are not told at once.
+        waiting: counts, as if records were elsewhere; where it is given, numbers are told once after each such call.
     """
 
     nbytes = 0
@@ -41,6 +43,7 @@ class PlainCounts:
         self, shape: tuple[int, ...], records: Sequence[tuple[Any, int]], waiting: Callable[[], None] | None = None
     ) -> None:
         self.shape, self._records, self._waiting = shape, list(records), waiting
+        self._counted = threading.Semaphore(0)
 
     @classmethod
     def of(cls, array: Any, waiting: Callable[[], None] | None = None) -> PlainCounts:
@@ -48,21 +51,19 @@ class PlainCounts:
         array = np.asarray(array)
         return cls(array.shape, [(cell, int(entry)) for cell, entry in np.ndenumerate(array) if entry], waiting)
 
-    @property
-    def quick(self) -> bool:
-        return self._waiting is None
-
     def offers(self, tally: Tally) -> bool:
         return tally.fits(self.shape)
 
     def tell(self, asked: Sequence[Tally]) -> Iterator[Any]:
         check_offered(self, asked)
-        return self._told(asked)
+        if self._waiting is not None and not self._counted.acquire(blocking=False):
+            raise NotCounted(self._wait)
+        return map(self._count, asked)
 
-    def _told(self, asked: Sequence[Tally]) -> Iterator[Any]:
-        if self._waiting is not None:
-            self._waiting()
-        yield from map(self._count, asked)
+    def _wait(self) -> None:
+        assert self._waiting is not None
+        self._waiting()
+        self._counted.release()
 
     def _count(self, tally: Tally) -> Any:
         match tally:

@@ -280,7 +280,7 @@ def test_what_is_not_offered_is_refused_before_anything_is_counted(held: str, mo
     shape = SHAPES[what]
     counts, counting = made(np.ones(shape, np.int64)), list[Any]()
     monkeypatch.setattr(ArrayCounts, "counted", lambda self, asked: counting.append(asked))
-    monkeypatch.setattr(PlainCounts, "_told", lambda self, asked: counting.append(asked))
+    monkeypatch.setattr(PlainCounts, "_count", lambda self, tally: counting.append(tally))
     fine = Contraction([None] * len(shape))
     refused: list[Tally] = [
         Contraction([None]),

@@ -19,8 +19,9 @@ What holds (tests name these rules):
 5. Nobody waits for a long batch of another: it is one commit, and answered in slices between which others have their
    turn. Its session answers nothing else meanwhile.
 6. Nobody waits for a costly question of another: what may take long by its words (`costs`) is computed by a thread
-   beside the lanes (`aside`), which touches this one session alone; the lane commits and replies. So is every question
-   of a data set whose numbers are not told at once (`ExactCounts.quick`), by threads that are kept for such.
-7. Of what a client leaves by hanging up, what was not begun is not computed; nor of what a stop has no time for. What
+   beside the lanes (`aside`), which touches this one session alone; the lane commits and replies.
+7. Nobody waits for numbers that are yet to be counted where the records are (`NotCounted`) but the session that lacks
+   them: its request is parked (`parked`), holds no row, and is considered anew when they are there. No noise was drawn.
+8. Of what a client leaves by hanging up, what was not begun is not computed; nor of what a stop has no time for. What
    was begun of it is recorded.
 """

@@ -14,8 +14,9 @@ from app.curator.mechanisms.serving import mechanism_of
 from app.declarations.errors import CuratorError
 from app.services.answering.aside import Aside
 from app.services.answering.lane import Lane
+from app.services.answering.parked import Parked
 from app.services.answering.tickets import Ticket
-from app.services.answering.work import LaneContext, Meter, Pause
+from app.services.answering.work import LaneContext, Meter
 from app.services.errors import Conflict, NotFound, QueueFull, Unavailable
 from app.services.memory import Memory
 from app.services.openings import opening_of
@@ -51,6 +52,7 @@ class Answering:
         queue_limit: int,
         memory: Memory,
         turn_seconds: float,
+        parked: Parked,
     ) -> None:
         self._refills: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.context = LaneContext(
@@ -64,7 +66,8 @@ class Answering:
             deliver,
             self._leave,
             self._refills.put,
-            {Pause.ASIDE: Aside(), Pause.SOURCE: Aside("source")},
+            Aside(),
+            parked,
         )
         self._soon = soon
         self._queue_limit, self._turn_seconds = queue_limit, turn_seconds
@@ -79,8 +82,8 @@ class Answering:
     def start(self) -> None:
         """Start the lanes."""
         self._refiller.start()
-        for aside in self.context.asides.values():
-            aside.start()
+        self.context.aside.start()
+        self.context.parked.start()
         for lane in self._lanes:
             lane.start()
 
@@ -97,8 +100,8 @@ class Answering:
                 lane.join(max(0.0, deadline - time.monotonic()))
             for lane in self._lanes:
                 lane.hurry()
-        for aside in self.context.asides.values():
-            aside.stop()
+        self.context.aside.stop()
+        self.context.parked.stop()
         self._refills.put(None)
 
     @property

@@ -22,6 +22,7 @@ from app.declarations.errors import CuratorError
 from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.costs import SlowAskers, seems_costly
+from app.services.answering.parked import TRIES, needs_others
 from app.services.answering.round import Rounds
 from app.services.answering.tickets import Deferred, Ticket, TicketQueue
 from app.services.answering.work import LaneContext, Pause, Work
@@ -29,6 +30,7 @@ from app.services.errors import NotFound, PayloadTooLarge, Unavailable
 from app.services.loading import last_recorded
 from app.services.ports import EntryRow, ReplyName, ReplyRow, SessionRow, Store, Transaction
 from app.services.residents import Live, NoRoom, Residents
+from app.spaces.counts import NotCounted
 
 logger = structlog.get_logger(__name__)
 
@@ -71,6 +73,8 @@ class Groups:
         self._unwritten = unwritten
         self._rounds = Rounds(context, residents)
         self._slow = SlowAskers()
+        #: Requests of the last group that wait for numbers, and what counts them.
+        self.parked: list[tuple[Ticket, Callable[[], None]]] = []
         #: Whether a commit is tried again.
         self.stalled = False
         #: Whether nothing more is begun: what is under way ends as if its client had hung up.
@@ -94,8 +98,11 @@ class Groups:
         if not group:  # all of it was deferred
             return
         meter = self._context.meter
-        self._context.leave(group)
-        self._context.deliver(group)
+        self.parked = [(ticket, count) for ticket, count in work.parked if ticket.error is None]
+        waiting = {ticket for ticket, _ in self.parked}
+        served = [ticket for ticket in group if ticket not in waiting]
+        self._context.leave(served)
+        self._context.deliver(served)
         for source, number in Counter(work.sources).items():
             meter.answered(source, number)
         for session, number in Counter(work.unfitted).items():
@@ -204,7 +211,7 @@ class Groups:
                 row = self._charge_forfeit(work, row, price, times[id])
             if row is not stored[id]:
                 work.rows[id] = row
-        for ticket in work.done:
+        for ticket in _begun(work):
             if ticket.session in changed:
                 ticket.reply = None
                 ticket.error = Unavailable("the answer could not be stored: send the request again")
@@ -233,7 +240,7 @@ class Groups:
         if any(work.rounds.values()):
             self._commit(work, abandoned=True)
             return
-        for ticket in work.done:
+        for ticket in _begun(work):
             ticket.reply, ticket.error = None, Unavailable("the answer could not be stored: send the request again")
 
     def _play(self, begin: Callable[[], Transaction], group: list[Ticket], work: Work) -> Iterator[Pause]:
@@ -255,7 +262,11 @@ class Groups:
                 if ticket.alone and len(group) > 1:  # tried again with others, after it had been deferred
                     self._waiting.put_back(group[1:])
                     del group[1:]
+                if any(other.session == ticket.session for other, _ in work.parked):
+                    raise _Enough
                 yield from self._one(begin, ticket, rows, given, work)
+            except NotCounted as lacking:
+                self._park(ticket, lacking, work)
             except (NoRoom, _Enough):
                 self._waiting.put_back(group[number:])
                 del group[number:]
@@ -264,6 +275,16 @@ class Groups:
                 # Should the group be dropped, so is the refusal: it may follow from an outcome that nobody is told.
                 ticket.error = error
                 work.done.append(ticket)
+
+    @staticmethod
+    def _park(ticket: Ticket, lacking: NotCounted, work: Work) -> None:
+        """Let a request wait for numbers. Nothing of its next question was begun."""
+        ticket.waits += 1
+        if ticket.waits <= TRIES:
+            work.parked.append((ticket, lacking.count))
+        else:
+            ticket.error = needs_others()
+            work.done.append(ticket)
 
     def _take_rows(self, tx: Transaction, ids: list[str], group: list[Ticket]) -> dict[str, SessionRow]:
         """Hold the rows of these sessions. What asks for those that another process keeps is deferred."""
@@ -330,10 +351,10 @@ class Groups:
             if not ticket.prices:
                 self._check_file(live, work)
             if not ticket.alone and self._is_costly(live, ticket, ticket.queries):
-                ticket.costly, ticket.slow = True, self._waits(live, ticket)
+                ticket.costly = True
                 raise _Enough
-            answers: list[bytes] = []
-            yield from self._answers(begin, live, ticket, work, answers)
+            yield from self._answers(begin, live, ticket, work)
+            answers = ticket.answers
             if len(answers) < len(ticket.queries):
                 raise _not_begun()  # who repeats it is given what was answered, and asks what was not
             told = b"prices" if ticket.prices else b"answers"
@@ -351,35 +372,29 @@ class Groups:
     def _is_costly(self, live: Live, ticket: Ticket, asked: Sequence[Any]) -> bool:
         """Whether to answer questions aside, as far as can be told without computing anything."""
         space, on_evidence = live.session.dataset.space, live.session.opening.evidence is not None
-        if self._waits(live, ticket):
-            return True
         return ticket.actor in self._slow or any(seems_costly(space, each, on_evidence=on_evidence) for each in asked)
 
-    @staticmethod
-    def _waits(live: Live, ticket: Ticket) -> bool:
-        """Whether answering waits for numbers that are not told at once."""
-        return not live.data.quick and not ticket.prices
+    def _answers(self, begin: Callable[[], Transaction], live: Live, ticket: Ticket, work: Work) -> Iterator[Pause]:
+        """Answer the questions of a request that have no answer yet, one by one, the rows held all the while. What goes
+        alone pauses when it has had its time, and goes on aside from the first question that takes long. There are
+        fewer answers than questions where whoever asked has hung up, or the server ends.
 
-    def _answers(
-        self, begin: Callable[[], Transaction], live: Live, ticket: Ticket, work: Work, answers: list[bytes]
-    ) -> Iterator[Pause]:
-        """Answer the questions of a request one by one, the rows held all the while. What goes alone pauses when it has
-        had its time, and goes on aside from the first question that takes long. There are fewer answers than questions
-        where whoever asked has hung up, or the server ends.
+        Raises:
+            NotCounted: when the next question needs numbers that are yet to be counted.
         """
-        until, size, aside = time.perf_counter() + SLICE_SECONDS, 0, False
-        away = Pause.SOURCE if self._waits(live, ticket) else Pause.ASIDE
+        until, aside, answers = time.perf_counter() + SLICE_SECONDS, False, ticket.answers
+        begun, size = len(answers), sum(map(len, answers))
         failed: Exception | None = None
         try:
-            for number, asked in enumerate(ticket.queries):
+            for number, asked in enumerate(ticket.queries[begun:]):
                 if ticket.alone and not ticket.costly and self._is_costly(live, ticket, [asked]):
-                    ticket.costly, ticket.slow = True, self._waits(live, ticket)
+                    ticket.costly = True
                 if ticket.costly and not aside:
                     work.ballast, aside = self._residents.ballast(), True
-                    yield away
+                    yield Pause.ASIDE
                     until = time.perf_counter() + SLICE_SECONDS
                 if ticket.alone and number and time.perf_counter() > until:
-                    yield away if aside else Pause.HERE
+                    yield Pause.ASIDE if aside else Pause.HERE
                     until = time.perf_counter() + SLICE_SECONDS
                 if self._is_left(ticket):
                     break
@@ -422,6 +437,11 @@ class Groups:
         found = work.counts[name]
         if isinstance(found, Unavailable):
             raise Unavailable(found.detail, found.retry_after)
+
+
+def _begun(work: Work) -> list[Ticket]:
+    """The requests of which something may be recorded."""
+    return [*work.done, *(ticket for ticket, _ in work.parked)]
 
 
 def _not_begun() -> Unavailable:

@@ -8,12 +8,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Container
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
+from app.curator.errors import SessionClosed
+from app.declarations.errors import CuratorError
 from app.services.answering.group import Groups
 from app.services.answering.tickets import Deferred, Ticket, TicketQueue
-from app.services.answering.work import LaneContext, Pause, Paused, Work
+from app.services.answering.work import LaneContext, Parking, Pause, Paused, Work
 from app.services.errors import Unavailable
 from app.services.memory import Memory
 from app.services.residents import Residents
@@ -37,6 +40,13 @@ class _Back:
     pause: Pause | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counted:
+    """Numbers that a request has waited for are counted, or cannot be."""
+
+    parking: Parking
+
+
 class Lane(threading.Thread):
     """One thread that answers the sessions given to it, in groups.
 
@@ -50,7 +60,7 @@ class Lane(threading.Thread):
         super().__init__(name=name, daemon=True)
         self._context = context
         # Not a SimpleQueue: on Python 3.11 its get() may wait for ever when its time is over as it begins to wait.
-        self.inbox: queue.Queue[list[Ticket] | _Back | None] = queue.Queue()
+        self.inbox: queue.Queue[list[Ticket] | _Back | _Counted | None] = queue.Queue()
         self.residents = Residents(
             context.private, context.noise, context.snapshots, memory, name, lambda: self.inbox.put([])
         )
@@ -58,6 +68,8 @@ class Lane(threading.Thread):
         self._waiting = TicketQueue()
         #: Requests under way that have paused, by session.
         self._paused: OrderedDict[str, Paused] = OrderedDict()
+        #: Requests that wait for numbers, by session.
+        self._parked: dict[str, Parking] = {}
         self._groups = Groups(context, self.residents, self._waiting, self.deferred, self._unwritten)
         self._stopping = False
         self._expected, self._until = 0, 0.0
@@ -87,7 +99,7 @@ class Lane(threading.Thread):
             # Whoever has just been answered is likely to ask again at once.
             self._expected = len(group) + len(self._waiting)
             self._until = time.perf_counter() + GATHER_SECONDS
-        self._refuse_deferred()
+        self._refuse_waiting()
         self.residents.flush()
 
     def _forget_closed(self) -> None:
@@ -101,11 +113,16 @@ class Lane(threading.Thread):
         except Exception as error:  # noqa: BLE001 - nothing ends a lane: there is a next time
             logger.warning("closed sessions could not be looked for", error=type(error).__name__)
 
-    def _refuse_deferred(self) -> None:
-        """At the end nothing is waited for any more. Nothing of these was begun."""
+    def _refuse_waiting(self) -> None:
+        """At the end nothing is waited for any more. Nothing of what these still ask was begun."""
         tickets = self.deferred.clear()
         for ticket in tickets:
             ticket.error = Unavailable("the session is held by another process: send the request again")
+        for parking in self._parked.values():
+            for ticket in (parking.ticket, *parking.behind):
+                ticket.error = Unavailable("the server ends: send the request again")
+                tickets.append(ticket)
+        self._parked.clear()
         self._context.leave(tickets)
         self._context.deliver(tickets)
 
@@ -137,21 +154,26 @@ class Lane(threading.Thread):
                 if not waiting and not self.deferred:
                     return []
 
-    def _arrive(self, come: list[Ticket] | _Back | None) -> None:
+    def _arrive(self, come: list[Ticket] | _Back | _Counted | None) -> None:
         if come is None:
             self._stopping = True
             return
         if isinstance(come, _Back):
             self._go_to(come.paused, come.pause)
             return
+        if isinstance(come, _Counted):
+            self._come_back(come.parking)
+            return
         tickets = come
         if not tickets:
             self.residents.give(self._unwritten())
             return
-        for ticket in tickets if self._paused else ():
-            if ticket.session in self._paused:
-                self._paused[ticket.session].behind.append(ticket)
-        others = [ticket for ticket in tickets if ticket.session not in self._paused]
+        others: list[Ticket] = []
+        for ticket in tickets:
+            if ticket.kind == "close" and ticket.session in self._parked:
+                self._end(self._parked[ticket.session])
+            kept = self._paused.get(ticket.session) or self._parked.get(ticket.session)
+            (others if kept is None else kept.behind).append(ticket)
         if self.deferred:
             self.deferred.defer([ticket for ticket in others if ticket.session in self.deferred])
             others = [ticket for ticket in others if ticket.session not in self.deferred]
@@ -160,16 +182,17 @@ class Lane(threading.Thread):
     # ------------------------------------------------------------------ what goes alone
 
     def _may_begin(self, ticket: Ticket) -> bool:
-        """Whether what goes alone may be begun beside what is under way; what waits for numbers is counted apart."""
-        under_way = [paused.ticket for paused in self._paused.values()]
-        alike = {other.actor for other in under_way if other.slow == ticket.slow}
-        return len(alike) < UNDER_WAY and all(other.actor != ticket.actor for other in under_way)
+        """Whether what goes alone may be begun beside what is under way."""
+        under_way = {paused.ticket.actor for paused in self._paused.values()}
+        return len(under_way) < UNDER_WAY and ticket.actor not in under_way
 
     def _begin(self, group: list[Ticket]) -> None:
         """Answer a group; of what goes alone, which is a group of its own, the first slice."""
         steps = self._groups.answer(group, Work(self._context.clock()))
         pause = next(steps, None)
-        if pause is not None:
+        if pause is None:
+            self._park()
+        else:
             ticket = group[0]
             # What else is asked of the session waits.
             paused = Paused(ticket, steps, self._waiting.withdraw(ticket.session))
@@ -188,12 +211,50 @@ class Lane(threading.Thread):
         if pause is None:
             del self._paused[session]
             self._waiting.add(paused.behind)
+            self._park()
             return
         self._paused.move_to_end(session)
         paused.away = pause is not Pause.HERE
         if paused.away:
-            aside = self._context.asides[pause]
-            aside.do(paused.ticket.actor, lambda: self.inbox.put(_Back(paused, next(paused.steps, None))))
+            self._context.aside.do(paused.ticket.actor, lambda: self.inbox.put(_Back(paused, next(paused.steps, None))))
+
+    # ------------------------------------------------------------------ what waits for numbers
+
+    def _park(self) -> None:
+        """Let requests of the group that has just ended wait for numbers, and what else is asked of their sessions
+        behind them.
+        """
+        parked, self._groups.parked = self._groups.parked, []
+        for ticket, count in parked:
+            parking = self._parked[ticket.session] = Parking(ticket, self._waiting.withdraw(ticket.session))
+            if any(other.kind == "close" for other in parking.behind):
+                self._end(parking)
+            else:
+                self._context.parked.wait(ticket.actor, count, partial(self._counted, parking))
+
+    def _end(self, parking: Parking) -> None:
+        """Let a request wait no longer whose session is to be closed: whoever does so does not wait for minutes."""
+        parking.error = SessionClosed("the session was closed: open another")
+        self._come_back(parking)
+
+    def _counted(self, parking: Parking, error: CuratorError | None) -> None:
+        """What a request waited for is counted, or cannot be. From any thread."""
+        parking.error = error
+        self.inbox.put(_Counted(parking))
+
+    def _come_back(self, parking: Parking) -> None:
+        """Consider a request anew that has waited, before what came after it."""
+        ticket = parking.ticket
+        if self._parked.get(ticket.session) is not parking:
+            return  # the session was closed meanwhile
+        del self._parked[ticket.session]
+        if parking.error is None:
+            self._waiting.put_back([ticket])
+        else:
+            ticket.error = parking.error
+            self._context.leave([ticket])
+            self._context.deliver([ticket])
+        self._waiting.add(parking.behind)
 
     def _unwritten(self, work: Work | None = None) -> Container[str]:
         """Sessions with answers that are not written yet, those of a turn among them."""

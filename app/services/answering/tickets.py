@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.services.idempotency import IdempotencyKey
@@ -28,8 +28,9 @@ class Ticket:
     whoever waits has been told.
 
     Attributes:
+        answers: those to its first questions, which are recorded, while it waits for what the next one needs.
+        waits: how often it has waited for numbers that were yet to be counted.
         costly: whether it was found to take long, so that it is answered aside.
-        slow: whether that is as the data set's numbers are not told at once, so that it waits rather than works.
         left: whether who sent it has hung up: what was not begun of it is not computed.
     """
 
@@ -42,8 +43,9 @@ class Ticket:
     reply: bytes | None = None
     error: BaseException | None = None
     delivered: bool = False
+    answers: list[bytes] = field(default_factory=list)
+    waits: int = 0
     costly: bool = False
-    slow: bool = False
     left: bool = False
 
     @property

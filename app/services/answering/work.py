@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, Protocol
@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from app.declarations.errors import CuratorError
 from app.privacy.ledger import Amounts
 from app.services.answering.aside import Aside
+from app.services.answering.parked import Parked
 from app.services.answering.tickets import Ticket
 from app.services.ballast import Ballast
 from app.services.errors import Unavailable
@@ -49,7 +50,8 @@ class LaneContext:
         deliver: called with requests that have their reply or error: tells those who sent them.
         leave: called with the same before that: they no longer wait.
         refill: called with a source of noise that runs low; it is filled up by another thread.
-        asides: the threads that do what takes long, by the pause before it.
+        aside: the threads that do what takes long.
+        parked: waits for numbers that are yet to be counted.
     """
 
     store: Store
@@ -62,7 +64,8 @@ class LaneContext:
     deliver: Callable[[list[Ticket]], None]
     leave: Callable[[list[Ticket]], None]
     refill: Callable[[Any], None]
-    asides: Mapping[Pause, Aside]
+    aside: Aside
+    parked: Parked
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +84,7 @@ class Work:
         done: the requests that have their reply or error.
         sources: where each answer came from, to be counted.
         unfitted: for each answer whose fit ended before its tolerance the session.
+        parked: requests that wait for numbers, which are yet to be counted, and what counts them.
         ballast: memory that is held for it alone until it is written; None where the lane's serves.
     """
 
@@ -98,6 +102,7 @@ class Work:
     done: list[Ticket] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     unfitted: list[str] = field(default_factory=list)
+    parked: list[tuple[Ticket, Callable[[], None]]] = field(default_factory=list)
     ballast: Ballast | None = None
 
     @property
@@ -132,12 +137,10 @@ class Work:
 
 
 class Pause(Enum):
-    """Where a request goes on that has paused: in the lane, or aside, as what is next takes long; with those that wait
-    for numbers that are not told at once, so that they take no thread from those who compute."""
+    """Where a request goes on that has paused: in the lane, or aside, as what is next takes long."""
 
     HERE = "here"
     ASIDE = "aside"
-    SOURCE = "source"
 
 
 @dataclass(slots=True, eq=False)
@@ -155,3 +158,18 @@ class Paused:
     steps: Iterator[Pause]
     behind: list[Ticket]
     away: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Parking:
+    """A request that waits for numbers.
+
+    Attributes:
+        ticket: the request.
+        behind: requests that wait for its session.
+        error: why the numbers cannot be counted.
+    """
+
+    ticket: Ticket
+    behind: list[Ticket]
+    error: CuratorError | None = None
