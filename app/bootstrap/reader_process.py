@@ -1,8 +1,9 @@
 """Files are read in processes of their own: what a file makes a parser do ends with the process.
 
 A process that has loaded the readers, and neither a secret nor private data, waits beside the server and forks for each
-file. What is forked reads that one upload, or counts the files of one source, within its time and memory, hands over
-the numbers in sealed memory, tells the rest as JSON, and ends. Nothing that it says is run, and no file is written.
+piece of work (:class:`_Task`). What is forked reads that one upload, or counts the files of one source, within its time
+and memory, hands over numbers in sealed memory, tells the rest as JSON, and ends. Nothing that it says is run, and no
+file is written.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import structlog
@@ -31,10 +34,13 @@ from app.declarations.drafts import ColumnSummary, Layout
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import Spec, TableSpec
 from app.services.errors import Unavailable
+from app.spaces.counts import CellCounts
 from app.storage import readers
-from app.storage.private_data import DenseData, PrivateData
-from app.storage.readers import CountedSource, Read
+from app.storage.private_data import DenseData, PrivateData, SourceData
+from app.storage.readers import Read
 from app.storage.readers.report import Report
+from app.storage.sources import CountedSource, Moved, Told, parquet
+from app.storage.sources.files import Looks
 from app.storage.vault import VaultCorrupt, container, data_of
 
 logger = structlog.get_logger(__name__)
@@ -49,24 +55,42 @@ _GRACE = 5.0
 _MOST_TOLD = 1 << 28
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _SUMMARIES = TypeAdapter(tuple[ColumnSummary, ...])
-_TOO_LARGE = (
+
+
+@dataclass(frozen=True)
+class Words:
+    """The refusals of a kind of work that no process brings to its end: for its memory, its time, and for an end that
+    nobody knows the reason of.
+    """
+
+    too_large: str
+    late: str
+    ended: str
+
+
+READING = Words(
     "to read the file takes more memory than the server allows: save it in smaller groups of rows or as CSV, leave out "
-    "columns, or raise CURATOR_MEMORY_LIMIT"
-)
-_ENDED = (
+    "columns, or raise CURATOR_MEMORY_LIMIT",
+    "to read the file takes longer than the {seconds:g} s it may: save it as CSV or Parquet, or leave out what is not "
+    "declared",
     "the process that read the file was ended: the file takes more memory than the server allows "
-    "(CURATOR_MEMORY_LIMIT), or is damaged in a way that its library does not survive. Save it again, or as CSV"
+    "(CURATOR_MEMORY_LIMIT), or is damaged in a way that its library does not survive. Save it again, or as CSV",
 )
-
-
-_ENDED_COUNTING = (
+COUNTING = Words(
+    "to count the source takes more memory than the server allows: leave out attributes, declare fewer values and "
+    "bins, or raise CURATOR_MEMORY_LIMIT",
+    "to count the source takes longer than the {seconds:g} s it may: declare fewer attributes, values and bins, or "
+    "split it into several data sets",
     "the process that counted the source was ended: its files take more memory than the server allows "
     "(CURATOR_MEMORY_LIMIT), or are damaged in a way that the engine does not survive. Write them again, or in smaller "
-    "groups of rows"
+    "groups of rows",
 )
-_COUNTS_TOO_LARGE = (
-    "to count the source takes more memory than the server allows: leave out attributes, declare fewer values and "
-    "bins, or raise CURATOR_MEMORY_LIMIT"
+ASKING = Words(
+    "to count this takes more memory than the server allows: ask for fewer values at once, or have the operator raise "
+    "CURATOR_MEMORY_LIMIT",
+    "to count this takes longer than the {seconds:g} s it may: ask for less, or have the operator raise "
+    "CURATOR_SOURCE_DEADLINE_SECONDS",
+    "the process that counted was ended: send the request again",
 )
 
 
@@ -74,15 +98,21 @@ class ReaderFailed(Exception):
     """A reader raised what no reader should: of which type."""
 
 
+class Unfinished(InvalidDataset):
+    """A process did not bring its work to an end."""
+
+
 class ProcessReaders:
-    """Reads each upload in a process of its own; see :class:`app.storage.readers.Readers`.
+    """Reads each upload, and counts each source, in a process of its own; see :class:`app.storage.readers.Readers` and
+    :class:`app.storage.sources.Engine`.
 
     Args:
-        seconds: that reading a file may take.
+        seconds: that reading a file, or counting a source at its registration, may take.
+        source_seconds: that counting what is asked of a source later may take.
     """
 
-    def __init__(self, seconds: float = READ_SECONDS) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float = READ_SECONDS, source_seconds: float = READ_SECONDS) -> None:
+        self._seconds, self._source_seconds = seconds, source_seconds
 
     def read_private(self, spec: Spec, filename: str, path: Path, *, memory_limit: int) -> Read:
         told, data = self._ask("read_private", path, memory_limit, spec, filename)
@@ -92,9 +122,32 @@ class ProcessReaders:
 
     def count_source(self, spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
         told, data = self._ask("count_source", None, memory_limit, spec, tuple(folders))
-        if not isinstance(data, DenseData):
+        if not isinstance(data, DenseData | SourceData):
             raise ReaderFailed("no counts")
         return CountedSource(data, Report.of(told["report"]), bytes.fromhex(told["identity"]))
+
+    def ask_source(
+        self,
+        about: bytes,
+        looked: Looks | None,
+        folders: Sequence[Path],
+        asked: Sequence[CellCounts],
+        *,
+        memory_limit: int,
+    ) -> Told:
+        for last in (False, True):
+            try:
+                told, data = self._ask("ask_source", None, memory_limit, about, looked, tuple(folders), tuple(asked))
+                break
+            except Unfinished as error:
+                # What was killed from outside is done once more.
+                if last or error.detail != ASKING.ended:
+                    raise Unavailable(error.detail, retry_after=60) from None
+        if told is None:
+            raise Moved
+        if not isinstance(data, DenseData) or data.array.dtype != np.int64:
+            raise ReaderFailed("no counts")
+        return Told(np.asarray(data.array, np.int64), [tuple(look) for look in told["looks"]])
 
     def has_weights(self, filename: str, path: Path) -> bool:
         return bool(self._ask("has_weights", path, 0, filename)[0])
@@ -117,28 +170,22 @@ class ProcessReaders:
             Unavailable: when no process can be begun.
             ReaderFailed: when a reader raises something else.
         """
+        words = TASKS[what].words
+        seconds = self._source_seconds if words is ASKING else self._seconds
         with closing(_begun(path)) as ours:
             began = time.monotonic()
-            ours.settimeout(self._seconds + _GRACE)
+            ours.settimeout(seconds + _GRACE)
             try:
-                send(ours, pickle.dumps((what, self._seconds, memory_limit, arguments)))
+                send(ours, pickle.dumps((what, seconds, memory_limit, arguments)))
                 told, memory = _received(ours)
             except (EOFError, OSError) as error:
-                late = time.monotonic() - began >= self._seconds
+                late = time.monotonic() - began >= seconds
                 logger.warning("a process that read files was ended", late=late, error=type(error).__name__)
-                if late and path is None:
-                    raise InvalidDataset(
-                        f"to count the source takes longer than the {self._seconds:g} s it may: declare fewer "
-                        "attributes, values and bins, or split it into several data sets"
-                    ) from None
-                if late:
-                    raise InvalidDataset(
-                        f"to read the file takes longer than the {self._seconds:g} s it may: save it as CSV or "
-                        "Parquet, or leave out what is not declared"
-                    ) from None
-                raise InvalidDataset(_ENDED_COUNTING if path is None else _ENDED) from None
+                raise Unfinished(words.late.format(seconds=seconds) if late else words.ended) from None
         if "refused" in told:
             raise InvalidDataset(told["refused"], **told["extra"])
+        if "large" in told:
+            raise Unfinished(words.too_large)
         if "failed" in told:
             logger.error("files could not be read", error=told["failed"])
             raise ReaderFailed(told["failed"])
@@ -208,29 +255,71 @@ def _hand_over(data: PrivateData) -> int:
 # ----------------------------------------------------------------------------------- in the processes themselves
 
 
-def _read(
+@dataclass(frozen=True)
+class _Task:
+    """Work that a process does.
+
+    Attributes:
+        words: its refusals.
+        do: told the upload, if there is one, the bytes that it may take, and what it is asked with. It gives what is
+            told, and the numbers that are handed over, if any.
+    """
+
+    words: Words
+    do: Callable[..., tuple[Any, PrivateData | None]]
+
+
+def _read_private(path: Path, memory_limit: int, spec: Spec, filename: str) -> tuple[Any, PrivateData]:
+    read = readers.read_private(spec, filename, path, memory_limit=memory_limit)
+    return None if read.report is None else read.report.view(), read.data
+
+
+def _has_weights(path: Path, _: int, filename: str) -> tuple[Any, None]:
+    return readers.has_weights(filename, path), None
+
+
+def _column_names(path: Path, memory_limit: int, filename: str, layout: Layout) -> tuple[Any, None]:
+    return readers.column_names(filename, path, layout, memory_limit=memory_limit), None
+
+
+def _summarise(path: Path, memory_limit: int, filename: str, layout: Layout) -> tuple[Any, None]:
+    return readers.summarise(filename, path, layout, memory_limit=memory_limit), None
+
+
+def _count_source(_: None, memory_limit: int, spec: TableSpec, folders: Sequence[Path]) -> tuple[Any, PrivateData]:
+    found = parquet.count_source(spec, folders, memory_limit=memory_limit)
+    return {"report": found.report.view(), "identity": found.identity.hex()}, found.data
+
+
+def _ask_source(_: None, memory_limit: int, *asked: Any) -> tuple[Any, PrivateData | None]:
+    try:
+        told = parquet.ask_source(*asked, memory_limit=memory_limit)
+    except Moved:
+        return None, None
+    return {"looks": told.looks}, DenseData(told.numbers, 0)
+
+
+TASKS = {
+    "read_private": _Task(READING, _read_private),
+    "has_weights": _Task(READING, _has_weights),
+    "column_names": _Task(READING, _column_names),
+    "summarise": _Task(READING, _summarise),
+    "count_source": _Task(COUNTING, _count_source),
+    "ask_source": _Task(ASKING, _ask_source),
+}
+
+
+def _done(
     what: str, path: Path | None, memory_limit: int, arguments: tuple[Any, ...]
 ) -> tuple[dict[str, Any], list[int]]:
     """The message to send, and the descriptors that go with it."""
     try:
-        if path is None:
-            spec, folders = arguments
-            counted = readers.count_source(spec, folders, memory_limit=memory_limit)
-            told = {"report": counted.report.view(), "identity": counted.identity.hex()}
-            return {"told": told}, [_hand_over(counted.data)]
-        if what == "read_private":
-            spec, filename = arguments
-            read = readers.read_private(spec, filename, path, memory_limit=memory_limit)
-            return {"told": None if read.report is None else read.report.view()}, [_hand_over(read.data)]
-        if what == "has_weights":
-            return {"told": readers.has_weights(arguments[0], path)}, []
-        function: Callable[..., object] = readers.summarise if what == "summarise" else readers.column_names
-        filename, layout = arguments
-        return {"told": function(filename, path, layout, memory_limit=memory_limit)}, []
+        told, data = TASKS[what].do(path, memory_limit, *arguments)
+        return {"told": told}, [] if data is None else [_hand_over(data)]
     except InvalidDataset as error:
         return {"refused": error.detail, "extra": error.extra}, []
     except MemoryError:
-        return {"refused": _COUNTS_TOO_LARGE if path is None else _TOO_LARGE, "extra": {}}, []
+        return {"large": True}, []
     except Exception as error:  # noqa: BLE001 - its words may quote the file
         return {"failed": type(error).__name__}, []
 
@@ -245,7 +334,7 @@ def _work(connection: socket.socket, *upload: int) -> None:
     limit_memory(most)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))  # of memory that is a file
     path = Path(f"/proc/self/fd/{upload[0]}") if upload else None
-    told, descriptors = _read(what, path, memory_limit, arguments)
+    told, descriptors = _done(what, path, memory_limit, arguments)
     send(connection, orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY), *descriptors)
 
 

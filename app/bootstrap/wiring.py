@@ -65,11 +65,13 @@ from app.services.transcripts import Transcripts
 from app.settings import Settings
 from app.storage.audit_store import SqlAudits
 from app.storage.database import DataDirLock, database_bytes, is_sqlite, make_engines
+from app.storage.kept_counts import KeptFiles
 from app.storage.ledger_watch import LedgerWatch
 from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.private_store import VaultStore
 from app.storage.snapshots import SnapshotFiles
+from app.storage.sources import Sources
 from app.storage.store import SqlStore
 from app.storage.vault import Vault
 
@@ -116,8 +118,14 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     reading, writing = make_engines(settings.sqlalchemy_url)
     store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
     vault = Vault(settings.vault_dir, settings.vault_key_bytes(), keys_folder=settings.keys_dir)
+    readers = ProcessReaders(source_seconds=settings.source_deadline_seconds)
     private = VaultStore(
-        vault, settings.memory_limit, store.await_writers, ProcessReaders(), settings.folders_of_sources
+        vault,
+        settings.memory_limit,
+        store.await_writers,
+        readers,
+        Sources(readers, settings.folders_of_sources, settings.memory_limit),
+        KeptFiles(vault, store),
     )
     snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
     share = settings.memory_limit // 4

@@ -1,4 +1,4 @@
-"""The private numbers of a data set, in one of four layouts. What it holds is never shown: not in `repr`,
+"""The private numbers of a data set, in one of five layouts. What it holds is never shown: not in `repr`,
 not in logs.
 """
 
@@ -167,4 +167,19 @@ class _Search:
         return bytes(self._blob[start : min(self._offsets[index + 1], start + most)])
 
 
-PrivateData: TypeAlias = DenseData | CsrData | RecordsData | ElementsData
+@dataclass(frozen=True, eq=False, repr=False)
+class SourceData(_Concealed):
+    """Where the records of a table are that stay there, and what they were: JSON in UTF-8, which the source that is
+    named there reads. `mass` is the number of records.
+    """
+
+    layout: ClassVar[Literal["source"]] = "source"
+    about: NDArray[np.uint8]
+    mass: int
+
+    def arrays(self) -> dict[str, IntArray]:
+        """The arrays to store, by field name."""
+        return {"about": self.about}
+
+
+PrivateData: TypeAlias = DenseData | CsrData | RecordsData | ElementsData | SourceData

@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -23,19 +23,20 @@ import structlog
 from numpy.lib import format as npy
 
 from app.declarations.drafts import ColumnSummary, Layout
-from app.declarations.spec import DEFAULT_CAPACITY, BipartiteSpec, GraphSpec, MatrixSpec, Spec, TableSpec, published
+from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec, TableSpec, published
 from app.services.errors import Unavailable
 from app.services.ports import Upload
 from app.services.registered import RegisteredCounts
+from app.spaces.asked import AskedCounts
 from app.spaces.counts import ExactCounts
 from app.spaces.elements import ElementsTensor
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
 from app.storage import readers
-from app.storage.private_data import CsrData, DenseData, ElementsData, IntArray, PrivateData, RecordsData
+from app.storage.kept_counts import NOTHING_KEPT, Kept
+from app.storage.private_data import CsrData, DenseData, ElementsData, IntArray, RecordsData, SourceData
 from app.storage.readers import Readers
-from app.storage.readers.sums import exact_sum
-from app.storage.readers.types import integer_type
+from app.storage.sources import Sources, parquet
 from app.storage.vault import FileStamp, Vault, VaultEntry, VaultError, VaultMissing, content_of
 from curator_client.proofs.commitment import FileDigest
 
@@ -76,8 +77,8 @@ def _unusable(error: Exception) -> Unavailable:
 class VaultStore:
     """Private arrays in a vault; read once a data set, for all its sessions in memory, and gone with the last of them.
 
-    ``await_writers`` waits until no transaction that may still name a file is under way; ``readers`` read uploads, and
-    count sources below ``source_folders``.
+    ``await_writers`` waits until no transaction that may still name a file is under way; ``readers`` read uploads;
+    ``sources`` have the records that stay where they are, and ``kept`` what was counted of these.
     """
 
     def __init__(
@@ -86,10 +87,12 @@ class VaultStore:
         memory_limit: int,
         await_writers: Callable[[], None],
         readers: Readers = readers,
-        source_folders: Sequence[Path] = (),
+        sources: Sources | None = None,
+        kept: Kept = NOTHING_KEPT,
     ) -> None:
         self._vault, self._memory_limit, self._await_writers = vault, memory_limit, await_writers
-        self._readers, self._source_folders = readers, source_folders
+        self._readers, self._kept = readers, kept
+        self._sources = Sources(parquet, (), memory_limit) if sources is None else sources
         self._counts: WeakValueDictionary[str, RegisteredCounts] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._verified: dict[str, _Verdict] = {}
@@ -112,23 +115,18 @@ class VaultStore:
         return Upload(spec, math.ldexp(data.mass, -bits), digest, data, contents, report)
 
     def count_source(self, spec: TableSpec) -> Upload:
-        """Count the files that a declaration names: as if the counts had been uploaded, as ``numpy.save`` writes them.
+        """Count the records that a declaration names: as if the counts had been uploaded, as ``numpy.save`` writes
+        them. Of records that are asked later the file is what is known of them.
 
         Raises:
-            InvalidDataset: naming what is wrong with the files, never a value.
+            InvalidDataset: naming what is wrong with the records, never a value.
             Unavailable: when what was counted are no counts of this declaration.
         """
-        found = self._readers.count_source(spec, self._source_folders, memory_limit=self._memory_limit)
-        data, report = found.data, found.report.view()
-        shape = tuple(attribute.length for attribute in spec.attributes)
-        dtype = integer_type(0, spec.capacity or DEFAULT_CAPACITY)
-        array = data.array
-        declared = (array.shape, array.dtype, exact_sum(array), report["kept"]) == (shape, dtype, data.mass, data.mass)
-        if not declared or array.min() < 0:
-            logger.error("a source was counted otherwise than it was declared")
-            raise Unavailable("the server counted the source otherwise than it was declared: tell its operator")
+        found = self._sources.register(spec)
+        data = found.data
+        array = data.array if isinstance(data, DenseData) else data.about
         contents = {"upload": found.identity, "numbers": content_of(data)}
-        return Upload(published(spec), float(data.mass), _saved(array), data, contents, report)
+        return Upload(published(spec), float(data.mass), _saved(array), data, contents, found.report.view())
 
     def columns(self, filename: str, path: Path, layout: Layout) -> tuple[str, ...] | None:
         """Names of the columns of a table's file; None for an array of counts, which names none.
@@ -208,10 +206,15 @@ class VaultStore:
                 except (VaultError, OSError) as error:
                     raise _unusable(error) from None
                 self._verified[name] = _Verdict(stamp, None, until)
-                known = self._counts[name] = RegisteredCounts(_counts_of(space, data), partial(self._check, name, kept))
+                counts = self._asked(space, name, data) if isinstance(data, SourceData) else _counts_of(space, data)
+                known = self._counts[name] = RegisteredCounts(counts, partial(self._check, name, kept))
                 return known
         known.check()
         return known
+
+    def _asked(self, space: Space, name: str, data: SourceData) -> ExactCounts:
+        """The numbers of records that stay where they are."""
+        return AskedCounts(space.shape, data.mass, self._sources.asking(data), self._kept.of(name))
 
     @property
     def held(self) -> int:
@@ -283,11 +286,17 @@ class VaultStore:
     def destroy(self, entry: dict[str, str]) -> None:
         """Remove the file for good."""
         self.forget(entry)
+        self._kept.destroy(entry["file_name"])
         self._vault.destroy(VaultEntry(entry["file_name"], entry["digest"]))
 
     def sweep(self, known: Callable[[], Iterable[str]]) -> None:
         """Remove files that no committed row names."""
-        sweep(self._vault, known, self._await_writers)
+
+        def named() -> set[str]:
+            own = set(known())
+            return own | self._kept.files(own)
+
+        sweep(self._vault, named, self._await_writers)
 
 
 class VaultResealer:
@@ -346,7 +355,7 @@ def _saved(array: IntArray) -> FileDigest:
     return FileDigest(len(head.getvalue()) + array.nbytes, digest.digest())
 
 
-def _counts_of(space: Space, data: PrivateData) -> ExactCounts:
+def _counts_of(space: Space, data: CsrData | DenseData | RecordsData | ElementsData) -> ExactCounts:
     match data:
         case CsrData():
             return space.tensor(data.matrix())

@@ -107,6 +107,17 @@ sessions = Table(
     Index("ix_sessions_status_opened_at_id", "status", "opened_at", "id"),
 )
 
+#: Counts that a source told once: ``asked`` says which these are, ``entry`` names their private file. ``file_name`` is
+#: the private file of the data set that they are of.
+kept_counts = Table(
+    "kept_counts",
+    metadata,
+    Column("file_name", String(128), primary_key=True),
+    Column("name", String(64), primary_key=True),
+    Column("asked", Text, nullable=False),
+    Column("entry", Text, nullable=False),
+)
+
 #: What closed sessions have spent of a data set, added up by whose they are and whether their noise was pure.
 standing = Table(
     "standing",

@@ -45,7 +45,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from app.storage.keys import KEY_BYTES, TEMPORARY, KeyDamaged, made_key, make_private_folder
-from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData
+from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData, SourceData
 from curator_client.durable import sync_folder, written
 
 CHUNK_BYTES = 1 << 20
@@ -440,6 +440,8 @@ def data_of(name: str, memory: mmap.mmap) -> PrivateData:
                 return RecordsData(tuple(arrays[f"column{i}"] for i in range(len(arrays))), mass)
             case "elements":
                 return ElementsData(mass=mass, **arrays)
+            case "source":
+                return SourceData(mass=mass, **arrays)
             case _:
                 raise ValueError
     except (ValueError, KeyError, TypeError, struct.error):

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from app.storage.readers.source_counts import THREADS
+from app.storage.sources.parquet import THREADS
 from benchmarks.harness import ADMIN_KEY, curator, report
 from curator_client import Curator
 

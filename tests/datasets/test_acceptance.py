@@ -23,7 +23,7 @@ from app.declarations.errors import InvalidDataset
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
-READERS = ROOT / "app" / "storage" / "readers"
+READERS, SOURCES = ROOT / "app" / "storage" / "readers", ROOT / "app" / "storage" / "sources"
 
 #: Refusals for what is public: the file's name, its first line or schema, its size and shape, what was declared.
 FORM = (
@@ -38,7 +38,7 @@ FORM = (
     "the declared attributes span", "counts do not say whose records", "the workbook unpacks to",
     "reads no files of its own", "no file of the server", "more than {MOST_FILES} files", "two of the files are one",
     "leads outside of the server", "matches what is no file", "a file cannot be opened", "name the files, as",
-    "needs {_needed(attribute)}",
+    "needs {_needed(attribute)}", "are told apart",
 )  # fmt: skip
 
 #: Refusals for what a file holds, by a part of their words, and what the table says of them.
@@ -89,7 +89,7 @@ PRIVATE = {
 
 def refusals() -> Iterator[tuple[str, str]]:
     """Where a reader refuses a file, and in which words."""
-    for path in sorted(READERS.glob("*.py")):
+    for path in sorted([*READERS.glob("*.py"), *SOURCES.glob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "InvalidDataset":
                 words = ast.unparse(node.args[0])

@@ -47,7 +47,7 @@ SECONDS, MEMORY = 30.0, 64 << 20
 #: Records of a file that takes a second or more to read.
 LONG = 24 << 20
 #: What is told where the process had to be ended: no reader should leave it to that.
-ENDED = (reader_process._ENDED, reader_process._TOO_LARGE, f"takes longer than the {SECONDS:g} s")
+ENDED = (reader_process.READING.ended, reader_process.READING.too_large, f"takes longer than the {SECONDS:g} s")
 
 
 def sheet(rows: str) -> bytes:
@@ -270,7 +270,7 @@ def test_whatever_kills_the_process_refuses_the_file_alone(long_file: Path, tmp_
     thread.join(30)
     (refusal,) = thread.found  # type: ignore[attr-defined]
     assert isinstance(refusal, InvalidDataset)
-    assert refusal.detail == reader_process._ENDED
+    assert refusal.detail == reader_process.READING.ended
     # Those of which all are forked may die as well: another one takes its place.
     assert reader_process._NURSERY._process is not None
     os.kill(reader_process._NURSERY._process.pid, signal.SIGKILL)
@@ -299,9 +299,9 @@ def test_memory_that_is_not_there_refuses_the_file(tmp_path: Path, monkeypatch: 
             raise error
 
         monkeypatch.setattr(readers, "has_weights", failing)
-        return reader_process._read("has_weights", tmp_path, 0, ("g.csv",))[0]
+        return reader_process._done("has_weights", tmp_path, 0, ("g.csv",))[0]
 
-    assert told(pa.lib.ArrowMemoryError("zebra")) == {"refused": reader_process._TOO_LARGE, "extra": {}}
+    assert told(pa.lib.ArrowMemoryError("zebra")) == {"large": True}
     assert told(KeyError("zebra")) == {"failed": "KeyError"}
 
 

@@ -32,11 +32,13 @@ from app.bootstrap.reader_process import ProcessReaders
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import MOST_COMPARED, TableSpec, parse_spec, published, written
 from app.services.errors import Unavailable
+from app.spaces.counts import CellCounts
+from app.spaces.partition import Partition
 from app.storage.private_data import DenseData
-from app.storage.private_store import VaultStore
-from app.storage.readers import count_source, read_private, source_counts, source_files
+from app.storage.readers import read_private
 from app.storage.readers.report import Report
-from app.storage.vault import Vault
+from app.storage.sources import Sources, files, parquet
+from app.storage.sources.parquet import count_source
 from tests.datasets import source_files as plain
 from tests.datasets.source_files import HOSTILE, JSON, declare, write
 from tests.kit.patience import patience
@@ -54,7 +56,7 @@ def table(declared: JSON) -> TableSpec:
     return spec
 
 
-def counted(declared: JSON, *folders: Path, memory: int = MEMORY) -> source_counts.CountedSource:
+def counted(declared: JSON, *folders: Path, memory: int = MEMORY) -> parquet.CountedSource:
     return count_source(table(declared), folders, memory_limit=memory)
 
 
@@ -138,15 +140,22 @@ def contribution(folder: Path, source: Any) -> None:
     """The engine's own counts before and after each record, outside of the domain or not."""
     attributes, types, records, _ = source
     spec = table(declare(attributes, "*.parquet"))
-    before = np.zeros(math.prod(a.length for a in spec.attributes), np.int64)
+    shape = tuple(a.length for a in spec.attributes)
+    every = CellCounts(tuple(range(len(shape))), (None,) * len(shape), shape)
+    # Weights of values, of which every second one weighs nothing, over the classes of odd and even values.
+    odd = Partition.of(np.arange(shape[0]) % 2)
+    weights = np.where(np.arange(shape[-1]) % 2, 0, 5)
+    weighed = CellCounts((0,), (odd,), (odd.cells,), factors=((len(shape) - 1, weights),))
+    before: Any = None
     for number in range(min(len(records), 4) + 1):
         lay(folder, (attributes, types, records[:number], []))
         path = str(folder / "part=0" / "x.parquet")
-        after = np.zeros_like(before)
-        with source_counts.Engine(spec, [path], MEMORY) as engine:
-            engine._count(engine._places(path, engine._columns(path)), after)
-        moved = after - before
+        with parquet.Engine(spec, [path], MEMORY) as engine:
+            places = engine.places(path)
+            after = [engine.count(places, asked)[0] for asked in (every, weighed)]
+        moved, moved_weights = [a - b for a, b in zip(after, before or after, strict=True)]
         assert sorted(moved[moved != 0]) == ([1] if number else [])
+        assert np.abs(moved_weights).sum() in ((0, 5) if number else (0,))
         before = after
 
 
@@ -163,17 +172,18 @@ def test_a_fault_of_the_bound_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     source = ([WARD], [pa.int64()], [[1], [7]], [])
     contribution(tmp_path, source)
     if fault == "twice":
-        honest = source_counts.Engine._places
+        honest = parquet.Engine._places
         monkeypatch.setattr(
-            source_counts.Engine,
+            parquet.Engine,
             "_places",
             lambda self, *how: (
                 f"SELECT * FROM ({(q := honest(self, *how))}) UNION ALL SELECT * FROM ({q}) WHERE p0 < 0"
             ),
         )
     else:
-        monkeypatch.setattr(source_counts, "_held", lambda place, attribute: place)
-    with pytest.raises(AssertionError):
+        monkeypatch.setattr(parquet, "_held", lambda place, attribute: place)
+    # A place beyond all numbers has none, which no engine may tell.
+    with pytest.raises((AssertionError, parquet._Damaged)):
         contribution(tmp_path, source)
 
 
@@ -238,13 +248,11 @@ def test_what_is_not_counted_is_refused_with_the_declaration(what: str) -> None:
     assert "upload the file" in found.value.detail
 
 
-def test_a_universe_that_is_too_large_is_refused_before_files_are_opened(
+def test_a_universe_that_memory_does_not_hold_is_refused_before_files_are_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """2^24 cells are the most; and what memory does not hold is refused as well."""
-    monkeypatch.setattr(source_counts, "opened", lambda *how: pytest.fail("files are opened"))
-    error = refusal(declare([{"name": "a", "size": 2**12}, {"name": "b", "size": 2**12 + 1}], "x"), tmp_path)
-    assert "upload the file" in error.detail
+    """Of those whose cells are all counted."""
+    monkeypatch.setattr(parquet, "opened", lambda *how: pytest.fail("files are opened"))
     error = refusal(declare([{"name": "a", "size": 2**24}], "x"), tmp_path, memory=1 << 26)
     assert "too small" in error.detail
 
@@ -358,7 +366,7 @@ def test_nothing_outside_is_opened_or_listed(tree: Path, monkeypatch: pytest.Mon
             touched.append(os.path.realpath(path))
             return honest(path, *how)
 
-        monkeypatch.setattr(source_files.os, name, watched)
+        monkeypatch.setattr(files.os, name, watched)
     error = refusal(declare([WARD], pattern), tree)
     assert words in error.detail
     assert error.detail.startswith("source.files.0: ")
@@ -389,19 +397,19 @@ def test_a_link_that_is_changed_after_it_was_looked_at(tree: Path, monkeypatch: 
     """A race: the path is looked at, then leads outside."""
     honest = os.path.realpath
     monkeypatch.setattr(
-        source_files.os.path, "realpath",
+        files.os.path, "realpath",
         lambda path: str(tree / "outside" / "s.parquet") if str(path).endswith("a.parquet") else honest(path),
     )  # fmt: skip
-    assert refusal(declare([WARD], "a.parquet"), tree).detail == source_files.MOVED
+    assert refusal(declare([WARD], "a.parquet"), tree).detail == files.MOVED
 
 
 def test_many_files(tmp_path: Path) -> None:
-    for number in range(source_files.MOST_FILES + 1):
+    for number in range(files.MOST_FILES + 1):
         write(tmp_path / f"{number}.parquet", {"ward": [number % 3]})
     assert "fewer, larger" in refusal(declare([WARD], "*.parquet"), tmp_path).detail
     (tmp_path / "0.parquet").unlink()
     before = len(os.listdir("/proc/self/fd"))
-    assert counted(declare([WARD], "*.parquet"), tmp_path).data.mass == source_files.MOST_FILES
+    assert counted(declare([WARD], "*.parquet"), tmp_path).data.mass == files.MOST_FILES
     assert len(os.listdir("/proc/self/fd")) <= before + 1  # of the listing itself
 
 
@@ -439,16 +447,16 @@ def test_a_file_that_moves_while_it_is_counted_refuses(
     """Whether it was counted already or is to come: the counts would be of no one state."""
     for name in ("1.parquet", "2.parquet"):
         write(tmp_path / name, {"ward": [0, 1]})
-    honest, done = source_counts.Engine.add, []
+    honest, done = parquet.Engine.survey, []
 
-    def moving(*how: Any) -> None:
+    def moving(*how: Any) -> Any:
         if not done:
             done.append(MOVES[what](tmp_path / moved))
-        honest(*how)
+        return honest(*how)
 
-    monkeypatch.setattr(source_counts.Engine, "add", moving)
+    monkeypatch.setattr(parquet.Engine, "survey", moving)
     found = refusal(declare([WARD], "?.parquet"), tmp_path)
-    assert found.detail == source_files.MOVED or "is damaged" in found.detail
+    assert found.detail == files.MOVED or "is damaged" in found.detail
     assert done
 
 
@@ -520,12 +528,12 @@ def test_values_outside_are_counted_and_not_told(tmp_path: Path) -> None:
 def test_what_comes_back_is_whole_numbers_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Would catch an engine that is believed whatever it says: floats, gaps, other columns, places beyond the table."""
     write(tmp_path / "x.parquet", {"ward": [0, 1, 1]})
-    honest = source_counts._held
+    honest = parquet._held
     for wrong in ("1.5", "NULL", "'zebra'", "DATE '2020-01-01'", "CAST(1 AS HUGEINT)"):
-        monkeypatch.setattr(source_counts, "_held", lambda place, attribute, wrong=wrong: f"({wrong})")
+        monkeypatch.setattr(parquet, "_held", lambda place, attribute, wrong=wrong: f"({wrong})")
         error = refusal(declare([WARD], "*.parquet"), tmp_path)
         assert "is damaged" in error.detail
-    monkeypatch.setattr(source_counts, "_held", lambda place, attribute: f"({honest(place, attribute)} + 2)")
+    monkeypatch.setattr(parquet, "_held", lambda place, attribute: f"({honest(place, attribute)} + 2)")
     assert counted(declare([WARD], "*.parquet"), tmp_path).data.array.tolist() == [0, 0, 1]
 
 
@@ -535,7 +543,7 @@ def test_the_engine_opens_nothing_else(tmp_path: Path) -> None:
 
     path = str(write(tmp_path / "x.parquet", {"ward": [0]}))
     other = write(tmp_path / "y.parquet", {"ward": [0]})
-    with source_counts.Engine(table(declare([WARD], "x")), [path], MEMORY) as engine:
+    with parquet.Engine(table(declare([WARD], "x")), [path], MEMORY) as engine:
         for text in (
             f"SELECT * FROM read_parquet('{other}')",
             f"SELECT * FROM read_text('{other}')",
@@ -554,7 +562,7 @@ def test_the_engine_opens_nothing_else(tmp_path: Path) -> None:
                 engine._connection.execute(text).fetchall()
         settings = dict(engine._connection.execute("SELECT name, value FROM duckdb_settings()").fetchall())
     assert settings["temp_directory"] == ""
-    assert int(settings["threads"]) == source_counts.THREADS
+    assert int(settings["threads"]) == parquet.THREADS
     assert sorted(os.listdir(tmp_path)) == ["x.parquet", "y.parquet"]
 
 
@@ -622,7 +630,7 @@ def test_an_engine_that_is_killed_refuses_the_source_alone(long_count: Path) -> 
         time.sleep(0.01)
     workers[0].kill()
     thread.join(30)
-    assert found[0].detail == reader_process._ENDED_COUNTING
+    assert found[0].detail == reader_process.COUNTING.ended
     write(long_count / "sub" / "y.parquet", {"ward": [1]})
     spec = table(declare([WARD], "sub/*"))
     assert ProcessReaders(patience(60)).count_source(spec, [long_count], memory_limit=MEMORY).data.mass == 1
@@ -646,11 +654,10 @@ def test_what_a_process_says_is_held_against_the_declaration(tmp_path: Path, wro
         array = array.reshape(1, 3)
     if wrong == "negative":
         array[:] = [4, -1, 0]
-    told = source_counts.CountedSource(DenseData(array, 4 if wrong == "sum" else 3), report, b"x" * 32)
+    told = parquet.CountedSource(DenseData(array, 4 if wrong == "sum" else 3), report, b"x" * 32)
     lying: Any = SimpleNamespace(count_source=lambda *how, **more: told)
-    store = VaultStore(Vault(tmp_path / "vault", None, keys_folder=tmp_path), MEMORY, lambda: None, lying)
     with pytest.raises(Unavailable):
-        store.count_source(table(declared))
+        Sources(lying, (), MEMORY).register(table(declared))
 
 
 def test_many_categories_in_little_memory(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from app.declarations.attributes import Attribute
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import Encoding, parse_spec, written
 from app.http import openapi
-from app.storage.readers import FORMATS, count_source, excel, read_private, report, source_files
+from app.storage.readers import FORMATS, excel, read_private, report
+from app.storage.sources import files
+from app.storage.sources.parquet import count_source
 
 pytestmark = pytest.mark.unit
 
@@ -104,7 +106,7 @@ def test_limits_and_lists_are_the_programs(text: str) -> None:
     assert all(f"`{encoding}`" in text for encoding in get_args(Encoding) if encoding != "utf-8")
     assert f"{excel.MOST_CELLS:,} cells" in text
     assert f"the first {report.MOST_PROBLEMS} values" in text
-    assert f"up to {source_files.MOST_FILES} files" in text
+    assert f"up to {files.MOST_FILES} files" in text
     assert f"in at most {declarations.MOST_COMPARED:,} bins" in text
 
 

@@ -15,10 +15,13 @@ from sqlalchemy import Engine, MetaData, select, text
 
 from app.bootstrap import maintenance, preconditions
 from app.services import session_opening
+from app.spaces.counts import CellCounts
 from app.storage import migrate as migrations
 from app.storage.database import make_engines
+from app.storage.kept_counts import KeptFiles
 from app.storage.migrate import NewerDatabase, migrate, pending
 from app.storage.tables import metadata
+from app.storage.vault import Vault
 from curator_client.proofs.notes import Witness
 from tests.kit.databases import migrate_all
 from tests.kit.servers import curator
@@ -147,6 +150,11 @@ def live(world: World) -> Asked:
     services.jobs.wake()
     eventually(lambda: services.releases.standing(ann, json.loads(released)["id"]).ended)
     services.logins.begin(ADMIN, "the key that an admin showed", "127.0.0.1")
+    with world.store.read() as tx:
+        row = tx.dataset("table")
+    assert row is not None
+    vault = Vault(world.folder / "vault", None, keys_folder=world.folder / "keys")
+    KeptFiles(vault, world.store).of(row.vault_entry["file_name"]).keep(CellCounts((), (), ()), np.array(7))
     world.open(ann, "gone")
     services.retirement.retire(ADMIN, "gone")
     exact = world.open(ann, "left", calibration="exact", epsilon=1.0)

@@ -3,12 +3,11 @@
 One module a kind of data (``tables``, ``edges``, ``matrices``, ``multisets``) over those that know file formats
 (``columns`` for CSV, text and Parquet, ``excel``, ``named`` for any of these whose columns are found by their names;
 ``arrays`` for .npy and .npz; ``encodings``). ``coders`` knows how values of a table are written, ``report`` what became
-of its records, ``summaries`` what the columns of a file hold, for drafts. ``source_counts`` counts files on the
-server's own disk, which ``source_files`` finds. Whatever is wrong with a file is an ``InvalidDataset`` that names the
-row and attribute and says what to change. No message carries a value, and none is chained to a parser's own.
+of its records, ``summaries`` what the columns of a file hold, for drafts. Whatever is wrong with a file is an
+``InvalidDataset`` that names the row and attribute and says what to change. No message carries a value, and none is
+chained to a parser's own.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,18 +20,15 @@ from app.storage.readers.edges import has_weights, read_edges
 from app.storage.readers.matrices import read_matrix
 from app.storage.readers.multisets import read_multiset
 from app.storage.readers.report import Report
-from app.storage.readers.source_counts import CountedSource, count_source
 from app.storage.readers.summaries import column_names as _column_names
 from app.storage.readers.summaries import summarise as _summarise
 from app.storage.readers.tables import read_table
 
 __all__ = [
     "FORMATS",
-    "CountedSource",
     "Read",
     "Readers",
     "column_names",
-    "count_source",
     "has_weights",
     "read_private",
     "summarise",
@@ -54,9 +50,6 @@ class Readers(Protocol):
 
     def read_private(self, spec: Spec, filename: str, path: Path, *, memory_limit: int) -> Read:
         """The private array that a file holds."""
-
-    def count_source(self, spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
-        """The counts of a table whose declaration names a source."""
 
     def has_weights(self, filename: str, path: Path) -> bool:
         """Whether an edge list has a third column."""

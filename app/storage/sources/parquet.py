@@ -1,13 +1,17 @@
-"""Tables of counts from Parquet files where they lie, by DuckDB: text made of the declaration goes in, whole numbers of
-records come out.
+"""Tables counted from Parquet files where they lie, by DuckDB: text made of the declaration and of the question goes
+in, whole numbers come out.
 
 By its expression a record is in one cell, whatever it holds: each of its values is held within the axis before places
-are put together. Floats are compared and nothing else, integers are cast to 64 bits before they are calculated with.
-An engine's error text may hold values, and is never looked at.
+are put together, and before it weighs anything. Nothing filters: every record is counted in one class or another.
+Floats are compared and nothing else, integers are cast to 64 bits before they are calculated with. An engine's error
+text may hold values, and is never looked at.
 """
 
+import hashlib
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -18,12 +22,14 @@ from numpy.typing import NDArray
 
 from app.declarations.attributes import Attribute, day
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import DEFAULT_CAPACITY, MOST_COMPARED, TableSpec
-from app.storage.private_data import DenseData
+from app.declarations.spec import DEFAULT_CAPACITY, MOST_COMPARED, TableSpec, parse_spec, written
+from app.spaces.asked import MOST_CLASSES
+from app.spaces.counts import CellCounts
+from app.storage.private_data import DenseData, SourceData
 from app.storage.readers.report import Report, Tally, counted
-from app.storage.readers.source_files import identity, opened
 from app.storage.readers.tables import MOST_COUNTED
 from app.storage.readers.types import integer_type
+from app.storage.sources.files import Looks, SourceFile, identity, looks, opened, same
 
 #: Threads that the engine counts with.
 THREADS = 2
@@ -32,6 +38,9 @@ THREADS = 2
 _OPTIMIZERS = frozenset({"column_lifetime", "common_subexpressions", "expression_rewriter", "unused_columns"})
 #: Rows of results that are taken at a time.
 _ROWS = 1 << 17
+#: Numbers of this many values are looked up in a list within the query, else in a table beside it: the engine copies a
+#: list for every few thousand records.
+_LISTED = 1 << 12
 #: Where a value is that has no place: not what is declared, below the least, above the largest.
 _OUTSIDE, _BELOW, _ABOVE = -1, -2, -3
 _INTEGERS = frozenset(f"{sign}{width}" for sign in ("", "U") for width in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT"))
@@ -42,11 +51,25 @@ _TRUTH = (("false", "true"), ("0", "1"))
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CountedSource:
-    """A table of counts, what became of its records, and what the files were that it was counted from."""
+    """A table of counts, or where the cells are too many for one what is needed to ask for some later; what became of
+    the records, and a hash of what the files were.
+    """
 
-    data: DenseData
+    data: DenseData | SourceData
     report: Report
     identity: bytes
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Told:
+    """Numbers that a source told, one array after another, and how its files look now."""
+
+    numbers: NDArray[np.int64]
+    looks: Looks
+
+
+class Moved(Exception):
+    """Files are not what they were at registration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +85,9 @@ class _Damaged(Exception):
 
 
 def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
-    """The counts of all cells of a table whose declaration names a source.
+    """The counts of all cells of a table whose declaration names a source. Where these are more than
+    :data:`~app.storage.readers.tables.MOST_COUNTED` the records are looked through, and counts are asked for later
+    (:func:`ask_source`).
 
     Args:
         spec: what is declared.
@@ -70,34 +95,42 @@ def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int)
         memory_limit: bytes that the engine, and the result, may take.
 
     Raises:
-        InvalidDataset: when the declaration spans too many cells, before a file is opened; when files are not what is
-            declared; when a record is outside of the domain; when files change meanwhile.
+        InvalidDataset: when an attribute has more values than are told apart; when files are not what is declared; when
+            a record is outside of the domain; when files change meanwhile.
         MemoryError: when counting takes more memory.
     """
     shape = tuple(attribute.length for attribute in spec.attributes)
     cells, capacity = math.prod(shape), spec.capacity or DEFAULT_CAPACITY
     dtype = integer_type(0, capacity)
-    if cells > MOST_COUNTED:
-        raise InvalidDataset(
-            f"source: the declared attributes span {cells:,} cells, and at most {MOST_COUNTED:,} are counted: leave "
-            "out attributes, declare fewer values and bins, or upload the file"
-        )
-    if cells * (8 + dtype.itemsize) > memory_limit:
+    all_counted = cells <= MOST_COUNTED
+    if all_counted and cells * (8 + dtype.itemsize) > memory_limit:
         raise InvalidDataset(
             f"the declared attributes span {cells:,} cells, for which the limit of {memory_limit} bytes is too small: "
             "leave out attributes, or declare fewer values and bins"
         )
-    assert spec.source is not None
-    if spec.source.files is None:
-        raise InvalidDataset("source.files: name the files, as visits/2025-*.parquet")
-    with opened(spec.source.files, folders) as files:
+    for attribute in () if all_counted else spec.attributes:
+        if attribute.length > MOST_CLASSES:
+            raise InvalidDataset(
+                f'source: attribute "{attribute.name}" has {attribute.length:,} values, and of a table as wide as this '
+                f"at most {MOST_CLASSES:,} are told apart: declare bins, fewer values, or upload the file",
+                attribute=attribute.name,
+            )
+    report = Report([])
+    report.attributes = {attribute.name: Tally() for attribute in spec.attributes}
+    counts = np.zeros(cells if all_counted else 0, np.int64)
+    every = CellCounts(tuple(range(len(shape))), (None,) * len(shape), shape)
+    with _files(spec, folders) as files:
         known = identity(files)
-        counts, report = np.zeros(cells, np.int64), Report([])
-        report.attributes = {attribute.name: Tally() for attribute in spec.attributes}
         with Engine(spec, [file.held for file in files], memory_limit) as engine:
             for number, file in enumerate(files, 1):
                 try:
-                    engine.add(file.held, counts, report)
+                    places = engine.places(file.held)
+                    records = engine.survey(places, report)
+                    if all_counted:
+                        numbers, told = engine.count(places, every)
+                        counts += numbers
+                        if told != records:
+                            raise _Damaged
                 except _Damaged:
                     raise InvalidDataset(
                         f"file {number} of {len(files)} of the source, by name, is no Parquet file or is damaged: "
@@ -105,8 +138,68 @@ def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int)
                     ) from None
         for file in files:
             file.check()
+        looked = looks(files)
     _check(report, capacity)
-    return CountedSource(DenseData(counts.astype(dtype).reshape(shape), report.kept), report, known)
+    digest = hashlib.sha256(json.dumps(known).encode()).digest()
+    if all_counted:
+        return CountedSource(DenseData(counts.astype(dtype).reshape(shape), report.kept), report, digest)
+    about = json.dumps({"spec": written(spec), "files": known, "looks": looked, "records": report.kept}).encode()
+    return CountedSource(SourceData(np.frombuffer(about, np.uint8), report.kept), report, digest)
+
+
+def ask_source(
+    about: bytes, looked: Looks | None, folders: Sequence[Path], asked: Sequence[CellCounts], *, memory_limit: int
+) -> Told:
+    """Counts, by classes, of the records of a source that was registered.
+
+    Args:
+        about: what :class:`~app.storage.private_data.SourceData` has of it.
+        looked: how its files looked when they were last found to be what they were; None for then.
+        folders: those below which files are read.
+        asked: what is counted of every record: classes along some attributes, and weights.
+        memory_limit: bytes that the engine may take.
+
+    Raises:
+        Moved: when the files are not what they were, or were changed meanwhile.
+        MemoryError: when counting takes more memory.
+        RuntimeError: when the engine fails, or tells what makes no sense.
+    """
+    what = json.loads(about)
+    spec = parse_spec(what["spec"])
+    assert isinstance(spec, TableSpec)
+    numbers = [np.zeros(math.prod(each.shape), np.int64) for each in asked]
+    try:
+        with _files(spec, folders) as files:
+            known = [tuple(each) for each in what["files"]]
+            if not same(files, known, [tuple(each) for each in (looked or what["looks"])]):
+                raise Moved
+            records = [0] * len(asked)
+            with Engine(spec, [file.held for file in files], memory_limit) as engine:
+                for file in files:
+                    places = engine.places(file.held)
+                    for number, each in enumerate(asked):
+                        counts, told = engine.count(places, each)
+                        numbers[number] += counts
+                        records[number] += told
+            for file in files:
+                file.check()
+            now = looks(files)
+    except InvalidDataset:
+        raise Moved from None
+    except _Damaged:
+        raise RuntimeError("the engine failed") from None
+    if any(told != what["records"] for told in records):
+        raise RuntimeError("the engine told of another number of records")
+    return Told(np.concatenate(numbers), now)
+
+
+@contextmanager
+def _files(spec: TableSpec, folders: Sequence[Path]) -> Iterator[list[SourceFile]]:
+    assert spec.source is not None
+    if spec.source.files is None:
+        raise InvalidDataset("source.files: name the files, as visits/2025-*.parquet")
+    with opened(spec.source.files, folders) as files:
+        yield files
 
 
 def _check(report: Report, capacity: int) -> None:
@@ -181,24 +274,48 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def add(self, path: str, counts: NDArray[np.int64], report: Report) -> None:
-        """Add the records of a file to counts of all cells, and to a report.
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """What the engine raises becomes an error without its text.
 
         Raises:
-            InvalidDataset: when a column is not there, or not of a type that is counted.
             MemoryError: when it takes more memory than there is.
-            _Damaged: when the file cannot be read, or what comes back are no whole numbers.
+            _Damaged: when a file cannot be read, or what comes back are no whole numbers.
         """
         try:
-            columns = self._columns(path)
-            places = self._places(path, columns)
-            records = self._survey(places, report)
-            if self._count(places, counts) != records:
-                raise _Damaged
+            yield
         except self._memory:
             raise MemoryError from None
         except (self._errors, pa.ArrowException, RuntimeError):
             raise _Damaged from None
+
+    def places(self, path: str) -> str:
+        """A query for the place of each record of a file on each axis, or why it has none.
+
+        Raises:
+            InvalidDataset: when a column is not there, or not of a type that is counted.
+            MemoryError, _Damaged: when the file cannot be read.
+        """
+        with self._guarded():
+            return self._places(path, self._columns(path))
+
+    def survey(self, places: str, report: Report) -> int:
+        """Count records, and those outside, clamped or without a value, into a report; how many there are.
+
+        Raises:
+            MemoryError, _Damaged: when the file cannot be read.
+        """
+        with self._guarded():
+            return self._survey(places, report)
+
+    def count(self, places: str, asked: CellCounts) -> tuple[NDArray[np.int64], int]:
+        """The numbers of all classes, flat, and how many records were counted.
+
+        Raises:
+            MemoryError, _Damaged: when the file cannot be read, or what comes back are no whole numbers.
+        """
+        with self._guarded():
+            return self._count(places, asked)
 
     def _columns(self, path: str) -> list[_Column]:
         """The columns of a file in their order.
@@ -271,22 +388,55 @@ class Engine:
                 report.outside[attribute.name] = report.outside.get(attribute.name, 0) + outside_here
         return int(records)
 
-    def _count(self, places: str, counts: NDArray[np.int64]) -> int:
-        """Add the records of each cell; how many there are."""
-        cell, stride = [], 1
-        for axis, attribute in reversed(list(enumerate(self._spec.attributes))):
-            cell.append(f"{_held(f'p{axis}', attribute)} * {stride}")
-            stride *= attribute.length
-        query = f"SELECT cell, count(*) AS n FROM (SELECT {' + '.join(cell)} AS cell FROM ({places})) GROUP BY cell"
-        total = 0
+    def _count(self, places: str, asked: CellCounts) -> tuple[NDArray[np.int64], int]:
+        attributes = self._spec.attributes
+        tables: dict[str, NDArray[np.int64]] = {}
+        cell, stride = ["CAST(0 AS BIGINT)"], 1
+        for axis, cells, length in reversed(list(zip(asked.axes, asked.cells, asked.shape, strict=True))):
+            cell.append(f"{_looked_up(axis, None if cells is None else cells.labels, tables)} * {stride}")
+            stride *= length
+        weights = [
+            _looked_up(axis, np.append(told, np.zeros(attributes[axis].length - len(told), np.int64)), tables)
+            for axis, told in asked.factors
+        ]
+        named = sorted({*asked.axes, *dict(asked.factors)})
+        held = ", ".join([f"{_held(f'p{axis}', attributes[axis])} AS h{axis}" for axis in named] or ["0 AS h"])
+        joined = "".join(f" JOIN {name} ON {name}.place = h{name.split('_')[1]}" for name in tables)
+        self._load(tables)
+        query = (
+            f"SELECT cell, count(*) AS n, {'CAST(sum(w) AS BIGINT)' if weights else 'count(*)'} AS total FROM (SELECT "
+            f"{' + '.join(cell)} AS cell, {' * '.join(weights or ['0'])} AS w FROM (SELECT {held} FROM ({places}))"
+            f"{joined}) GROUP BY cell"
+        )
+        numbers, records = np.zeros(stride, np.int64), 0
         for batch in self._connection.sql(query).to_arrow_reader(_ROWS):
-            if batch.schema.types != [pa.int64(), pa.int64()] or any(column.null_count for column in batch.columns):
+            if batch.schema.types != [pa.int64()] * 3 or any(column.null_count for column in batch.columns):
                 raise _Damaged
-            found, number = (column.to_numpy() for column in batch.columns)
-            total += int(number.sum())
-            inside = (found >= 0) & (found < len(counts))
-            np.add.at(counts, found[inside], number[inside])
-        return total
+            found, number, total = (column.to_numpy() for column in batch.columns)
+            records += int(number.sum())
+            inside = (found >= 0) & (found < stride)
+            np.add.at(numbers, found[inside], total[inside])
+        return numbers, records
+
+    def _load(self, tables: Mapping[str, NDArray[np.int64]]) -> None:
+        """Lay numbers by place into tables of the engine's own."""
+        for name, numbers in tables.items():
+            self._connection.register("numbers", pa.table({"place": np.arange(len(numbers)), "number": numbers}))
+            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM numbers")
+            self._connection.unregister("numbers")
+
+
+def _looked_up(axis: int, numbers: NDArray[np.int64] | None, tables: dict[str, NDArray[np.int64]]) -> str:
+    """The number of a record's place on an axis; the place itself where there are none. It takes the same time
+    whichever it is. Numbers of very many places go to ``tables``, by the name of a table.
+    """
+    if numbers is None:
+        return f"h{axis}"
+    if len(numbers) <= _LISTED:
+        return f"CAST([{', '.join(map(str, numbers.tolist()))}] AS BIGINT[])[h{axis} + 1]"
+    name = f"looked_{axis}_{len(tables)}"
+    tables[name] = numbers
+    return f"{name}.number"
 
 
 def _file(path: str) -> str:

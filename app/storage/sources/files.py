@@ -5,7 +5,6 @@ listed. No refusal has a path: files are told of by the number of their pattern,
 """
 
 import hashlib
-import json
 import os
 import stat
 import time
@@ -97,14 +96,33 @@ def opened(patterns: Sequence[str], folders: Sequence[Path]) -> Iterator[list[So
         yield sorted(files.values(), key=lambda file: (file.name, str(file.path)))
 
 
-def identity(files: Iterable[SourceFile]) -> bytes:
-    """SHA-256 over the names, the sizes and the SHA-256 of files."""
-    known = []
-    for file in files:
-        with open(os.dup(file.descriptor), "rb") as content:
-            content.seek(0)
-            known.append([file.name, file.stamp[2], hashlib.file_digest(content, "sha256").hexdigest()])
-    return hashlib.sha256(json.dumps(known).encode()).digest()
+#: What files were, each by its name, its bytes and its SHA-256; and how it looked from outside then.
+Identity = list[tuple[str, int, str]]
+Looks = list[_Stamp]
+
+
+def identity(files: Iterable[SourceFile]) -> Identity:
+    """Names, sizes and SHA-256 of files, which are read."""
+    return [(file.name, file.stamp[2], _digest(file)) for file in files]
+
+
+def looks(files: Iterable[SourceFile]) -> Looks:
+    """How files look from outside."""
+    return [file.stamp for file in files]
+
+
+def same(files: Sequence[SourceFile], known: Identity, looked: Looks) -> bool:
+    """Whether these are the files that were known. Those that look otherwise are read."""
+    if [(file.name, file.stamp[2]) for file in files] != [(name, size) for name, size, _ in known]:
+        return False
+    alike = zip(files, known, looked, strict=True)
+    return all(file.stamp == stamp or _digest(file) == digest for file, (_, _, digest), stamp in alike)
+
+
+def _digest(file: SourceFile) -> str:
+    with open(os.dup(file.descriptor), "rb") as content:
+        content.seek(0)
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _matching(folder: str, name: str, parts: Sequence[str], inside: Sequence[str], where: str) -> Iterator[str]:
