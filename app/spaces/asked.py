@@ -30,7 +30,7 @@ MOST_CLASSES = 1 << 20
 #: up where the records are.
 MOST_WEIGHED = 1 << 12
 #: Counts that are asked together are asked as one while their classes together are no more.
-MOST_TOGETHER = 1 << 12
+MOST_TOGETHER = 1 << 15
 #: Bytes of all counts of a data set that stay in memory.
 HELD_BYTES = 64 << 20
 

@@ -177,8 +177,10 @@ def test_nothing_filters(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert texts
     for text in texts:
         assert not {"WHERE", "HAVING", "FILTER", "LIMIT", "QUALIFY"} & set(text.upper().replace("(", " ").split())
-    places = parquet.Engine._places
-    monkeypatch.setattr(parquet.Engine, "_places", lambda *how: f"SELECT * FROM ({places(*how)}) WHERE p1 >= 3000")
+    records = parquet.Engine._records
+    monkeypatch.setattr(
+        parquet.Engine, "_records", lambda *how, **more: f"SELECT * FROM ({records(*how, **more)}) WHERE p1 >= 3000"
+    )
     with pytest.raises(NotCounted) as lacking:
         counts.tell([CellCounts((1,), (Partition.runs(6000, [0, 10]),), (2,))])
     with pytest.raises(RuntimeError, match="another number"):

@@ -151,8 +151,7 @@ def contribution(folder: Path, source: Any) -> None:
         lay(folder, (attributes, types, records[:number], []))
         path = str(folder / "part=0" / "x.parquet")
         with parquet.Engine(spec, [path], MEMORY) as engine:
-            places = engine.places(path)
-            after = [engine.count(places, asked)[0] for asked in (every, weighed)]
+            after = [engine.count(path, asked)[0] for asked in (every, weighed)]
         moved, moved_weights = [a - b for a, b in zip(after, before or after, strict=True)]
         assert sorted(moved[moved != 0]) == ([1] if number else [])
         assert np.abs(moved_weights).sum() in ((0, 5) if number else (0,))
@@ -172,16 +171,16 @@ def test_a_fault_of_the_bound_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     source = ([WARD], [pa.int64()], [[1], [7]], [])
     contribution(tmp_path, source)
     if fault == "twice":
-        honest = parquet.Engine._places
+        honest = parquet.Engine._records
         monkeypatch.setattr(
             parquet.Engine,
-            "_places",
-            lambda self, *how: (
-                f"SELECT * FROM ({(q := honest(self, *how))}) UNION ALL SELECT * FROM ({q}) WHERE p0 < 0"
+            "_records",
+            lambda self, *how, **more: (
+                f"SELECT * FROM ({(q := honest(self, *how, **more))}) UNION ALL SELECT * FROM ({q}) WHERE p0 = 2"
             ),
         )
     else:
-        monkeypatch.setattr(parquet, "_held", lambda place, attribute: place)
+        monkeypatch.setattr(parquet, "_place", lambda attribute, words, kind, column, reasons: column)
     # A place beyond all numbers has none, which no engine may tell.
     with pytest.raises((AssertionError, parquet._Damaged)):
         contribution(tmp_path, source)
@@ -528,12 +527,12 @@ def test_values_outside_are_counted_and_not_told(tmp_path: Path) -> None:
 def test_what_comes_back_is_whole_numbers_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Would catch an engine that is believed whatever it says: floats, gaps, other columns, places beyond the table."""
     write(tmp_path / "x.parquet", {"ward": [0, 1, 1]})
-    honest = parquet._held
+    honest = parquet._looked_up
     for wrong in ("1.5", "NULL", "'zebra'", "DATE '2020-01-01'", "CAST(1 AS HUGEINT)"):
-        monkeypatch.setattr(parquet, "_held", lambda place, attribute, wrong=wrong: f"({wrong})")
+        monkeypatch.setattr(parquet, "_looked_up", lambda *how, wrong=wrong: f"({wrong})")
         error = refusal(declare([WARD], "*.parquet"), tmp_path)
         assert "is damaged" in error.detail
-    monkeypatch.setattr(parquet, "_held", lambda place, attribute: f"({honest(place, attribute)} + 2)")
+    monkeypatch.setattr(parquet, "_looked_up", lambda *how: f"({honest(*how)} + 2)")
     assert counted(declare([WARD], "*.parquet"), tmp_path).data.array.tolist() == [0, 0, 1]
 
 

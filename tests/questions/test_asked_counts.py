@@ -131,7 +131,7 @@ def test_the_number_of_records_is_known() -> None:
 
 
 def test_pairs_are_counted_together() -> None:
-    """All pairs of twelve attributes of four values: 66 questions become few of at most 4,096 classes. Would catch an
+    """All pairs of twelve attributes of four values: 66 questions become few. Would catch an
     opening that reads all records once a pair."""
     shape = (4,) * 12
     pairs = [CellCounts((i, j), (None, None), (4, 4)) for i in range(12) for j in range(i + 1, 12)]

@@ -10,7 +10,7 @@ text may hold values, and is never looked at.
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -41,6 +41,8 @@ _ROWS = 1 << 17
 #: Numbers of this many values are looked up in a list within the query, else in a table beside it: the engine copies a
 #: list for every few thousand records.
 _LISTED = 1 << 12
+#: Numbers that change at so few places are made by comparisons.
+_COMPARED = 8
 #: Where a value is that has no place: not what is declared, below the least, above the largest.
 _OUTSIDE, _BELOW, _ABOVE = -1, -2, -3
 _INTEGERS = frozenset(f"{sign}{width}" for sign in ("", "U") for width in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT"))
@@ -124,10 +126,9 @@ def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int)
         with Engine(spec, [file.held for file in files], memory_limit) as engine:
             for number, file in enumerate(files, 1):
                 try:
-                    places = engine.places(file.held)
-                    records = engine.survey(places, report)
+                    records = engine.survey(file.held, report)
                     if all_counted:
-                        numbers, told = engine.count(places, every)
+                        numbers, told = engine.count(file.held, every)
                         counts += numbers
                         if told != records:
                             raise _Damaged
@@ -176,9 +177,8 @@ def ask_source(
             records = [0] * len(asked)
             with Engine(spec, [file.held for file in files], memory_limit) as engine:
                 for file in files:
-                    places = engine.places(file.held)
                     for number, each in enumerate(asked):
-                        counts, told = engine.count(places, each)
+                        counts, told = engine.count(file.held, each)
                         numbers[number] += counts
                         records[number] += told
             for file in files:
@@ -239,6 +239,7 @@ class Engine:
 
         self._spec, self._errors = spec, duckdb.Error
         self._memory = (duckdb.OutOfMemoryException, MemoryError)
+        self._known: dict[str, list[_Column]] = {}
         self._connection = duckdb.connect(":memory:")
         known = {name for (name,) in self._connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()}
         allowed = ", ".join(f"'{path}'" for path in paths)
@@ -289,33 +290,27 @@ class Engine:
         except (self._errors, pa.ArrowException, RuntimeError):
             raise _Damaged from None
 
-    def places(self, path: str) -> str:
-        """A query for the place of each record of a file on each axis, or why it has none.
+    def survey(self, path: str, report: Report) -> int:
+        """Count the records of a file, and those outside, clamped or without a value, into a report; how many there
+        are.
 
         Raises:
             InvalidDataset: when a column is not there, or not of a type that is counted.
             MemoryError, _Damaged: when the file cannot be read.
         """
         with self._guarded():
-            return self._places(path, self._columns(path))
+            return self._survey(self._records(path, range(len(self._spec.attributes)), reasons=True), report)
 
-    def survey(self, places: str, report: Report) -> int:
-        """Count records, and those outside, clamped or without a value, into a report; how many there are.
-
-        Raises:
-            MemoryError, _Damaged: when the file cannot be read.
-        """
-        with self._guarded():
-            return self._survey(places, report)
-
-    def count(self, places: str, asked: CellCounts) -> tuple[NDArray[np.int64], int]:
-        """The numbers of all classes, flat, and how many records were counted.
+    def count(self, path: str, asked: CellCounts) -> tuple[NDArray[np.int64], int]:
+        """The numbers of all classes of the records of a file, flat, and how many records were counted.
 
         Raises:
+            InvalidDataset: when a column is not there, or not of a type that is counted.
             MemoryError, _Damaged: when the file cannot be read, or what comes back are no whole numbers.
         """
         with self._guarded():
-            return self._count(places, asked)
+            named = sorted({*asked.axes, *dict(asked.factors)})
+            return self._count(self._records(path, named, reasons=False), asked)
 
     def _columns(self, path: str) -> list[_Column]:
         """The columns of a file in their order.
@@ -323,6 +318,8 @@ class Engine:
         Raises:
             InvalidDataset: when two names differ in capitals alone, as the engine would call one of them otherwise.
         """
+        if path in self._known:
+            return self._known[path]
         told = self._connection.execute(f"DESCRIBE SELECT * FROM {_file(path)}").fetchall()
         columns = [_Column(name, kind) for name, kind, *_ in told]
         schema = self._connection.execute(f"SELECT name, num_children FROM parquet_schema('{path}')").fetchall()
@@ -333,17 +330,20 @@ class Engine:
             within += (children or 0) - bool(within)
         if names != [column.name for column in columns]:
             raise InvalidDataset("source: two columns of a file have one name, or differ in capitals alone: rename one")
+        self._known[path] = columns
         return columns
 
-    def _places(self, path: str, columns: Sequence[_Column]) -> str:
-        """A query for the place of each record on each axis, or why it has none.
+    def _records(self, path: str, axes: Iterable[int], *, reasons: bool) -> str:
+        """A query for the place of each record of a file on some axes, or with ``reasons`` why it has none.
 
         Raises:
             InvalidDataset: when a column is not there, or not of a type that is counted.
         """
+        columns = self._columns(path)
         at = {column.name: position for position, column in enumerate(columns)}
         found = []
-        for axis, attribute in enumerate(self._spec.attributes):
+        for axis in axes:
+            attribute = self._spec.attributes[axis]
             position = at.get(attribute.column or attribute.name)
             if position is None:
                 raise InvalidDataset(
@@ -351,7 +351,7 @@ class Engine:
                     f'"{attribute.name}" be its name',
                     attribute=attribute.name,
                 )
-            place = _place(attribute, f"e{axis}", columns[position].type, f"c{position}")
+            place = _place(attribute, f"e{axis}", columns[position].type, f"c{position}", reasons=reasons)
             if place is None:
                 raise InvalidDataset(
                     f'source: attribute "{attribute.name}" needs {_needed(attribute)}: write the column so, declare '
@@ -360,7 +360,7 @@ class Engine:
                 )
             found.append(f"{place} AS p{axis}")
         names = ", ".join(f"c{position}" for position in range(len(columns)))
-        return f"SELECT {', '.join(found)} FROM {_file(path)} AS records({names})"
+        return f"SELECT {', '.join(found) or '0 AS p'} FROM {_file(path)} AS records({names})"
 
     def _survey(self, places: str, report: Report) -> int:
         """Count records, and those outside, clamped or without a value; how many there are."""
@@ -399,14 +399,11 @@ class Engine:
             _looked_up(axis, np.append(told, np.zeros(attributes[axis].length - len(told), np.int64)), tables)
             for axis, told in asked.factors
         ]
-        named = sorted({*asked.axes, *dict(asked.factors)})
-        held = ", ".join([f"{_held(f'p{axis}', attributes[axis])} AS h{axis}" for axis in named] or ["0 AS h"])
-        joined = "".join(f" JOIN {name} ON {name}.place = h{name.split('_')[1]}" for name in tables)
+        joined = "".join(f" JOIN {name} ON {name}.place = p{name.split('_')[1]}" for name in tables)
         self._load(tables)
         query = (
             f"SELECT cell, count(*) AS n, {'CAST(sum(w) AS BIGINT)' if weights else 'count(*)'} AS total FROM (SELECT "
-            f"{' + '.join(cell)} AS cell, {' * '.join(weights or ['0'])} AS w FROM (SELECT {held} FROM ({places}))"
-            f"{joined}) GROUP BY cell"
+            f"{' + '.join(cell)} AS cell, {' * '.join(weights or ['0'])} AS w FROM ({places}){joined}) GROUP BY cell"
         )
         numbers, records = np.zeros(stride, np.int64), 0
         for batch in self._connection.sql(query).to_arrow_reader(_ROWS):
@@ -431,9 +428,14 @@ def _looked_up(axis: int, numbers: NDArray[np.int64] | None, tables: dict[str, N
     whichever it is. Numbers of very many places go to ``tables``, by the name of a table.
     """
     if numbers is None:
-        return f"h{axis}"
+        return f"p{axis}"
+    starts = np.flatnonzero(np.diff(numbers)) + 1
+    if len(starts) <= _COMPARED:
+        # Each is compared with, whatever the one before was.
+        steps = [f" + {numbers[start] - numbers[start - 1]} * CAST(p{axis} >= {start} AS BIGINT)" for start in starts]
+        return f"({numbers[0]}{''.join(steps)})"
     if len(numbers) <= _LISTED:
-        return f"CAST([{', '.join(map(str, numbers.tolist()))}] AS BIGINT[])[h{axis} + 1]"
+        return f"CAST([{', '.join(map(str, numbers.tolist()))}] AS BIGINT[])[p{axis} + 1]"
     name = f"looked_{axis}_{len(tables)}"
     tables[name] = numbers
     return f"{name}.number"
@@ -448,51 +450,62 @@ def _number_of(condition: str) -> str:
     return f"count(*) FILTER (WHERE {condition})"
 
 
-def _held(place: str, attribute: Attribute) -> str:
-    """A place within its axis, whatever was found."""
-    last = attribute.places - 1
-    return f"least(greatest(CASE WHEN {place} = {_ABOVE} THEN {last} ELSE {place} END, 0), {attribute.length - 1})"
-
-
-def _place(attribute: Attribute, words: str, kind: str, column: str) -> str | None:
+def _place(attribute: Attribute, words: str, kind: str, column: str, *, reasons: bool) -> str | None:
     """The expression of an attribute's place, a whole number of 64 bits; None where the column's type is not counted.
+
+    Without reasons it lies within the axis, whatever the column holds: each form of it is bounded by itself. With them
+    it is below zero where a value has no place (:data:`_OUTSIDE`, :data:`_BELOW`, :data:`_ABOVE`).
 
     Args:
         attribute: what is declared.
         words: the type of its categories.
         kind: the type of its column.
         column: the column.
+        reasons: whether it is told where a value has no place.
     """
-    empty = attribute.places if attribute.missing else _OUTSIDE
+    none = _OUTSIDE if reasons else 0
+    empty = attribute.places if attribute.missing else none
     found: str | None = None
+
+    def between(value: str, low: object, high: object, place: Callable[[str], str], *, strays: bool = True) -> str:
+        """A place that is calculated from a value held between bounds; or on which side of them the value is."""
+        held = place(f"greatest(least({value}, {high}), {low})")
+        if not reasons:
+            return held
+        below, above = (_BELOW, _ABOVE) if strays else (_OUTSIDE, _OUTSIDE)
+        return f"CASE WHEN {value} < {low} THEN {below} WHEN {value} > {high} THEN {above} ELSE {held} END"
+
     match attribute.kind:
         case "codes" if kind in _INTEGERS:
-            found = _between(_whole(kind, column), 0, attribute.places - 1, lambda held: held, strays=False)
+            found = between(_whole(kind, column), 0, attribute.places - 1, lambda held: held, strays=False)
         case "codes" if kind == "BOOLEAN" and attribute.places == 2:
-            found = f"CAST({column} AS BIGINT)"
+            found = f"COALESCE(CAST({column} AS BIGINT), {none})"
         case "categories" if kind == "VARCHAR":
-            found = f"COALESCE({_word(column, words)}, CASE WHEN {column} = '' THEN {empty} ELSE {_OUTSIDE} END)"
+            found = f"COALESCE({_word(column, words)}, CASE WHEN {column} = '' THEN {empty} ELSE {none} END)"
         case "categories" if kind in _INTEGERS:
-            found = f"COALESCE({_word(f'CAST({column} AS VARCHAR)', words)}, {_OUTSIDE})"
+            found = f"COALESCE({_word(f'CAST({column} AS VARCHAR)', words)}, {none})"
         case "categories" if kind == "BOOLEAN":
             found = _truth(attribute, column)
         case "dates" if kind in _TIMES:
-            found = _date(attribute, column)
+            low, high, value, place = _date(attribute, column)
+            found = between(value, low, high, place)
         case "numbers" if kind in _INTEGERS:
-            low, high, step = map(int, (*attribute.bounds, attribute.step))
+            least, most, step = map(int, (*attribute.bounds, attribute.step))
             value = _whole(kind, column)
-            found = _between(value, low, high, lambda held: f"((({held} - {low}) * 2 + {step}) // {2 * step})")
+            found = between(value, least, most, lambda held: f"((({held} - {least}) * 2 + {step}) // {2 * step})")
         case "bins" if attribute.unit_bins and kind in _INTEGERS:
-            low, high = map(int, attribute.bounds)
+            least, most = map(int, attribute.bounds)
             last = attribute.places - 1
-            found = _between(_whole(kind, column), low, high, lambda held: f"least({held} - {low}, {last})")
+            found = between(_whole(kind, column), least, most, lambda held: f"least({held} - {least}, {last})")
         case "bins" if kind in _INTEGERS | _FLOATS and attribute.places <= MOST_COMPARED:
-            found = _bin(attribute, f"CAST({column} AS DOUBLE)")
+            found = _bin(attribute, f"CAST({column} AS DOUBLE)", reasons=reasons)
     if found is None:
         return None
-    if kind in _FLOATS:
+    if kind in _FLOATS and (reasons or attribute.missing):
         # The engine holds NaN to be above all numbers.
-        found = f"CASE WHEN isnan({column}) THEN {empty} WHEN isinf({column}) THEN {_OUTSIDE} ELSE {found} END"
+        found = f"CASE WHEN isnan({column}) THEN {empty} WHEN isinf({column}) THEN {none} ELSE {found} END"
+    if not reasons and not attribute.missing:
+        return f"CAST({found} AS BIGINT)"  # a value in the place of null: no form above lets null pass
     return f"CAST(CASE WHEN {column} IS NULL THEN {empty} ELSE {found} END AS BIGINT)"
 
 
@@ -515,21 +528,14 @@ def _truth(attribute: Attribute, column: str) -> str | None:
     return None
 
 
-def _between(value: str, low: object, high: object, place: Callable[[str], str], *, strays: bool = True) -> str:
-    """A place that is calculated from a value held between bounds; or on which side of them the value is."""
-    below, above = (_BELOW, _ABOVE) if strays else (_OUTSIDE, _OUTSIDE)
-    held = place(f"greatest(least({value}, {high}), {low})")
-    return f"CASE WHEN {value} < {low} THEN {below} WHEN {value} > {high} THEN {above} ELSE {held} END"
-
-
-def _date(attribute: Attribute, column: str) -> str:
-    """The place of a date, of which a time is cut off."""
+def _date(attribute: Attribute, column: str) -> tuple[str, str, str, Callable[[str], str]]:
+    """The first and last date, the date of a column, of which a time is cut off, and the place of one between them."""
     assert attribute.dates is not None
     first, last = (attribute.period(day(text)) for text in attribute.dates)
     low, high = attribute.begins(first), date.max
     if last < attribute.period(date.max):
         high = attribute.begins(last + 1) - timedelta(days=1)
-    value, begin = f"CAST({column} AS DATE)", f"DATE '{low}'"
+    begin = f"DATE '{low}'"
 
     def place(held: str) -> str:
         if attribute.by == "day":
@@ -537,11 +543,13 @@ def _date(attribute: Attribute, column: str) -> str:
         months = f"(year({held}) * 12 + month({held}) - 1 - {first})"
         return months if attribute.by == "month" else f"(year({held}) - {first})"
 
-    return _between(value, begin, f"DATE '{high}'", place)
+    return begin, f"DATE '{high}'", f"CAST({column} AS DATE)", place
 
 
-def _bin(attribute: Attribute, value: str) -> str:
-    """The half-open bin of a number, the last one closed, by comparisons alone."""
+def _bin(attribute: Attribute, value: str, *, reasons: bool) -> str:
+    """The half-open bin of a number, the last one closed, by comparisons alone; the nearest one, or with ``reasons`` on
+    which side of all of them the number is.
+    """
     edge_at = attribute.edge_at()
 
     def edge(number: int) -> str:
@@ -555,6 +563,8 @@ def _bin(attribute: Attribute, value: str) -> str:
         return f"CASE WHEN {value} >= {edge(middle)} THEN {among(middle, high)} ELSE {among(low, middle)} END"
 
     bins = attribute.places
+    if not reasons:
+        return among(0, bins)
     sides = f"WHEN {value} < {edge(0)} THEN {_BELOW} WHEN {value} > {edge(bins)} THEN {_ABOVE}"
     return f"CASE {sides} ELSE {among(0, bins)} END"
 
