@@ -30,7 +30,7 @@ from app.spaces.counts import CellCounts, Contraction, NotCounted, Tally
 from app.spaces.partition import Partition
 from app.storage.kept_counts import NOTHING_KEPT
 from app.storage.private_data import SourceData
-from app.storage.sources import Engine, Sources, parquet
+from app.storage.sources import Engine, Sources, compiled, parquet
 from tests.audit.auditing import audited
 from tests.datasets import source_files as plain
 from tests.datasets.source_files import JSON, declare, write
@@ -152,26 +152,8 @@ def test_nothing_filters(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A condition is a class of every record: the text of no query has a word that leaves records out. Planted, a
     filter is found, as records are missing. Would catch a time that tells whether anybody satisfies a condition."""
     texts: list[str] = []
-    honest = parquet.Engine._count
-
-    def watched(self: Any, places: str, asked: CellCounts) -> Any:
-        connection = self._connection
-
-        class Watching:
-            def sql(self, text: str) -> Any:
-                texts.append(text)
-                return connection.sql(text)
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(connection, name)
-
-        self._connection = Watching()
-        try:
-            return honest(self, places, asked)
-        finally:
-            self._connection = connection
-
-    monkeypatch.setattr(parquet.Engine, "_count", watched)
+    honest = compiled.counts
+    monkeypatch.setattr(compiled, "counts", lambda *how: texts.append(honest(*how)) or texts[-1])
     counts = asked_counts(declare([WARD, YEAR], "?.parquet"), folder)
     told(counts, OLD, SUM, Contraction((None, None)))
     assert texts

@@ -37,7 +37,7 @@ from app.spaces.partition import Partition
 from app.storage.private_data import DenseData
 from app.storage.readers import read_private
 from app.storage.readers.report import Report
-from app.storage.sources import Sources, files, parquet
+from app.storage.sources import Sources, compiled, files, parquet
 from app.storage.sources.parquet import count_source
 from tests.datasets import source_files as plain
 from tests.datasets.source_files import HOSTILE, JSON, declare, write
@@ -180,9 +180,9 @@ def test_a_fault_of_the_bound_is_found(tmp_path: Path, monkeypatch: pytest.Monke
             ),
         )
     else:
-        monkeypatch.setattr(parquet, "_place", lambda attribute, words, kind, column, reasons: column)
+        monkeypatch.setattr(compiled, "_place", lambda dialect, attribute, axis, kind, column, reasons: column)
     # A place beyond all numbers has none, which no engine may tell.
-    with pytest.raises((AssertionError, parquet._Damaged)):
+    with pytest.raises((AssertionError, parquet.Damaged)):
         contribution(tmp_path, source)
 
 
@@ -527,12 +527,12 @@ def test_values_outside_are_counted_and_not_told(tmp_path: Path) -> None:
 def test_what_comes_back_is_whole_numbers_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Would catch an engine that is believed whatever it says: floats, gaps, other columns, places beyond the table."""
     write(tmp_path / "x.parquet", {"ward": [0, 1, 1]})
-    honest = parquet._looked_up
+    honest = compiled._looked_up
     for wrong in ("1.5", "NULL", "'zebra'", "DATE '2020-01-01'", "CAST(1 AS HUGEINT)"):
-        monkeypatch.setattr(parquet, "_looked_up", lambda *how, wrong=wrong: f"({wrong})")
+        monkeypatch.setattr(compiled, "_looked_up", lambda *how, wrong=wrong: f"({wrong})")
         error = refusal(declare([WARD], "*.parquet"), tmp_path)
         assert "is damaged" in error.detail
-    monkeypatch.setattr(parquet, "_looked_up", lambda *how: f"({honest(*how)} + 2)")
+    monkeypatch.setattr(compiled, "_looked_up", lambda *how: f"({honest(*how)} + 2)")
     assert counted(declare([WARD], "*.parquet"), tmp_path).data.array.tolist() == [0, 0, 1]
 
 

@@ -1,34 +1,30 @@
-"""Tables counted from Parquet files where they lie, by DuckDB: text made of the declaration and of the question goes
-in, whole numbers come out.
+"""Tables counted from Parquet files where they lie, by DuckDB: text goes in (:mod:`.compiled`), whole numbers come out.
 
-By its expression a record is in one cell, whatever it holds: each of its values is held within the axis before places
-are put together, and before it weighs anything. Nothing filters: every record is counted in one class or another.
-Floats are compared and nothing else, integers are cast to 64 bits before they are calculated with. An engine's error
-text may hold values, and is never looked at.
+An engine's error text may hold values, and is never looked at.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from app.declarations.attributes import Attribute, day
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import DEFAULT_CAPACITY, MOST_COMPARED, TableSpec, parse_spec, written
+from app.declarations.spec import DEFAULT_CAPACITY, TableSpec, parse_spec, written
 from app.spaces.asked import MOST_CLASSES
 from app.spaces.counts import CellCounts
 from app.storage.private_data import DenseData, SourceData
 from app.storage.readers.report import Report, Tally, counted
 from app.storage.readers.tables import MOST_COUNTED
 from app.storage.readers.types import integer_type
+from app.storage.sources import compiled
+from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
 from app.storage.sources.files import Looks, SourceFile, identity, looks, opened, same
 
 #: Threads that the engine counts with.
@@ -41,14 +37,14 @@ _ROWS = 1 << 17
 #: Numbers of this many values are looked up in a list within the query, else in a table beside it: the engine copies a
 #: list for every few thousand records.
 _LISTED = 1 << 12
-#: Numbers that change at so few places are made by comparisons.
-_COMPARED = 8
-#: Where a value is that has no place: not what is declared, below the least, above the largest.
-_OUTSIDE, _BELOW, _ABOVE = -1, -2, -3
-_INTEGERS = frozenset(f"{sign}{width}" for sign in ("", "U") for width in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT"))
-_FLOATS = frozenset({"FLOAT", "DOUBLE"})
-_TIMES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
-_TRUTH = (("false", "true"), ("0", "1"))
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"), "integer"),
+    "UBIGINT": "wide",
+    **dict.fromkeys(("FLOAT", "DOUBLE"), "float"),
+    "VARCHAR": "text",
+    "BOOLEAN": "truth",
+    **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), "time"),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,18 +68,6 @@ class Told:
 
 class Moved(Exception):
     """Files are not what they were at registration."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A column of a file as the engine knows it: by its position, and its type."""
-
-    name: str
-    type: str
-
-
-class _Damaged(Exception):
-    """The engine could not read a file, or told what makes no sense."""
 
 
 def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
@@ -131,8 +115,8 @@ def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int)
                         numbers, told = engine.count(file.held, every)
                         counts += numbers
                         if told != records:
-                            raise _Damaged
-                except _Damaged:
+                            raise Damaged
+                except Damaged:
                     raise InvalidDataset(
                         f"file {number} of {len(files)} of the source, by name, is no Parquet file or is damaged: "
                         "write it again"
@@ -186,7 +170,7 @@ def ask_source(
             now = looks(files)
     except InvalidDataset:
         raise Moved from None
-    except _Damaged:
+    except Damaged:
         raise RuntimeError("the engine failed") from None
     if any(told != what["records"] for told in records):
         raise RuntimeError("the engine told of another number of records")
@@ -220,7 +204,7 @@ def _check(report: Report, capacity: int) -> None:
         raise InvalidDataset(f"the files hold more records than the declared capacity of {capacity}")
 
 
-class Engine:
+class Engine(Dialect):
     """An engine that reads the named files and nothing else: no other file, no network, no extension, no disk to write
     to; and whose settings nobody can change any more.
 
@@ -233,13 +217,16 @@ class Engine:
         MemoryError: when the categories take more.
     """
 
+    real, huge, over = "DOUBLE", "HUGEINT", "//"
+
     def __init__(self, spec: TableSpec, paths: Sequence[str], memory_limit: int) -> None:
         # Loaded by whoever counts, in a process of its own: others never need it.
         import duckdb
 
         self._spec, self._errors = spec, duckdb.Error
         self._memory = (duckdb.OutOfMemoryException, MemoryError)
-        self._known: dict[str, list[_Column]] = {}
+        self._known: dict[str, list[Column]] = {}
+        self._tables: dict[str, tuple[str, NDArray[np.int64]]] = {}
         self._connection = duckdb.connect(":memory:")
         known = {name for (name,) in self._connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()}
         allowed = ", ".join(f"'{path}'" for path in paths)
@@ -281,14 +268,14 @@ class Engine:
 
         Raises:
             MemoryError: when it takes more memory than there is.
-            _Damaged: when a file cannot be read, or what comes back are no whole numbers.
+            Damaged: when a file cannot be read, or what comes back are no whole numbers.
         """
         try:
             yield
         except self._memory:
             raise MemoryError from None
         except (self._errors, pa.ArrowException, RuntimeError):
-            raise _Damaged from None
+            raise Damaged from None
 
     def survey(self, path: str, report: Report) -> int:
         """Count the records of a file, and those outside, clamped or without a value, into a report; how many there
@@ -296,23 +283,39 @@ class Engine:
 
         Raises:
             InvalidDataset: when a column is not there, or not of a type that is counted.
-            MemoryError, _Damaged: when the file cannot be read.
+            MemoryError, Damaged: when the file cannot be read.
         """
         with self._guarded():
-            return self._survey(self._records(path, range(len(self._spec.attributes)), reasons=True), report)
+            places = self._records(path, range(len(self._spec.attributes)), reasons=True)
+            (told,) = self._connection.execute(compiled.survey(self._spec, places)).fetchall()
+            return compiled.surveyed(self._spec, told, report)
 
     def count(self, path: str, asked: CellCounts) -> tuple[NDArray[np.int64], int]:
         """The numbers of all classes of the records of a file, flat, and how many records were counted.
 
         Raises:
             InvalidDataset: when a column is not there, or not of a type that is counted.
-            MemoryError, _Damaged: when the file cannot be read, or what comes back are no whole numbers.
+            MemoryError, Damaged: when the file cannot be read, or what comes back are no whole numbers.
         """
+        numbers, records = np.zeros(math.prod(asked.shape), np.int64), 0
         with self._guarded():
             named = sorted({*asked.axes, *dict(asked.factors)})
-            return self._count(self._records(path, named, reasons=False), asked)
+            query = compiled.counts(self, self._spec, self._records(path, named, reasons=False), asked)
+            self._load()
+            for batch in self._connection.sql(query).to_arrow_reader(_ROWS):
+                if batch.schema.types != [pa.int64()] * 3 or any(column.null_count for column in batch.columns):
+                    raise Damaged
+                found, number, total = (column.to_numpy() for column in batch.columns)
+                records += int(number.sum())
+                inside = (found >= 0) & (found < len(numbers))
+                np.add.at(numbers, found[inside], total[inside])
+        return numbers, records
 
-    def _columns(self, path: str) -> list[_Column]:
+    def _records(self, path: str, axes: Iterable[int], *, reasons: bool) -> str:
+        """A query for the places of the records of a file; see :func:`.compiled.records`."""
+        return compiled.records(self, self._spec, self._columns(path), _file(path), axes, reasons=reasons)
+
+    def _columns(self, path: str) -> list[Column]:
         """The columns of a file in their order.
 
         Raises:
@@ -321,7 +324,7 @@ class Engine:
         if path in self._known:
             return self._known[path]
         told = self._connection.execute(f"DESCRIBE SELECT * FROM {_file(path)}").fetchall()
-        columns = [_Column(name, kind) for name, kind, *_ in told]
+        columns = [Column(name, _KINDS.get(kind)) for name, kind, *_ in told]
         schema = self._connection.execute(f"SELECT name, num_children FROM parquet_schema('{path}')").fetchall()
         names, within = [], 0
         for name, children in schema[1:]:
@@ -333,251 +336,41 @@ class Engine:
         self._known[path] = columns
         return columns
 
-    def _records(self, path: str, axes: Iterable[int], *, reasons: bool) -> str:
-        """A query for the place of each record of a file on some axes, or with ``reasons`` why it has none.
+    # ------------------------------------------------------------------ the engine's words
 
-        Raises:
-            InvalidDataset: when a column is not there, or not of a type that is counted.
-        """
-        columns = self._columns(path)
-        at = {column.name: position for position, column in enumerate(columns)}
-        found = []
-        for axis in axes:
-            attribute = self._spec.attributes[axis]
-            position = at.get(attribute.column or attribute.name)
-            if position is None:
-                raise InvalidDataset(
-                    f'source: a file has no column "{attribute.column or attribute.name}": let column of attribute '
-                    f'"{attribute.name}" be its name',
-                    attribute=attribute.name,
-                )
-            place = _place(attribute, f"e{axis}", columns[position].type, f"c{position}", reasons=reasons)
-            if place is None:
-                raise InvalidDataset(
-                    f'source: attribute "{attribute.name}" needs {_needed(attribute)}: write the column so, declare '
-                    "the attribute otherwise, or upload the file",
-                    attribute=attribute.name,
-                )
-            found.append(f"{place} AS p{axis}")
-        names = ", ".join(f"c{position}" for position in range(len(columns)))
-        return f"SELECT {', '.join(found) or '0 AS p'} FROM {_file(path)} AS records({names})"
+    def word(self, axis: int, text: str) -> str:
+        """By the enumeration that was made of the categories."""
+        return f"CAST(enum_code(TRY_CAST({text} AS e{axis})) AS BIGINT)"
 
-    def _survey(self, places: str, report: Report) -> int:
-        """Count records, and those outside, clamped or without a value; how many there are."""
-        attributes = self._spec.attributes
-        asked, clamped = ["count(*)"], ["false"]
-        for axis, attribute in enumerate(attributes):
-            clamps = attribute.outside == "clamp"
-            moved = f"p{axis} < {_OUTSIDE}" if clamps else "false"
-            outside = f"p{axis} = {_OUTSIDE}" if clamps else f"p{axis} < 0"
-            clamped.append(f"({moved})")
-            asked += [_number_of(outside), _number_of(moved), _number_of(f"p{axis} = {attribute.places}")]
-        asked.append(_number_of(" OR ".join(clamped)))
-        (told,) = self._connection.execute(f"SELECT {', '.join(asked)} FROM ({places})").fetchall()
-        if not all(type(number) is int and number >= 0 for number in told):
-            raise _Damaged
-        records, *single, moved_records = told
-        report.count(records, {})
-        report.clamped += moved_records
-        for axis, attribute in enumerate(attributes):
-            outside_here, clamped_here, missing = single[3 * axis : 3 * axis + 3]
-            tally = report.attributes[attribute.name]
-            tally.clamped += clamped_here
-            tally.missing += missing
-            if outside_here:
-                report.outside[attribute.name] = report.outside.get(attribute.name, 0) + outside_here
-        return int(records)
+    def is_nan(self, column: str) -> str:
+        """By the engine's own function."""
+        return f"isnan({column})"
 
-    def _count(self, places: str, asked: CellCounts) -> tuple[NDArray[np.int64], int]:
-        attributes = self._spec.attributes
-        tables: dict[str, NDArray[np.int64]] = {}
-        cell, stride = ["CAST(0 AS BIGINT)"], 1
-        for axis, cells, length in reversed(list(zip(asked.axes, asked.cells, asked.shape, strict=True))):
-            cell.append(f"{_looked_up(axis, None if cells is None else cells.labels, tables)} * {stride}")
-            stride *= length
-        weights = [
-            _looked_up(axis, np.append(told, np.zeros(attributes[axis].length - len(told), np.int64)), tables)
-            for axis, told in asked.factors
-        ]
-        joined = "".join(f" JOIN {name} ON {name}.place = p{name.split('_')[1]}" for name in tables)
-        self._load(tables)
-        query = (
-            f"SELECT cell, count(*) AS n, {'CAST(sum(w) AS BIGINT)' if weights else 'count(*)'} AS total FROM (SELECT "
-            f"{' + '.join(cell)} AS cell, {' * '.join(weights or ['0'])} AS w FROM ({places}){joined}) GROUP BY cell"
-        )
-        numbers, records = np.zeros(stride, np.int64), 0
-        for batch in self._connection.sql(query).to_arrow_reader(_ROWS):
-            if batch.schema.types != [pa.int64()] * 3 or any(column.null_count for column in batch.columns):
-                raise _Damaged
-            found, number, total = (column.to_numpy() for column in batch.columns)
-            records += int(number.sum())
-            inside = (found >= 0) & (found < stride)
-            np.add.at(numbers, found[inside], total[inside])
-        return numbers, records
+    def is_infinite(self, column: str) -> str:
+        """By the engine's own function."""
+        return f"isinf({column})"
 
-    def _load(self, tables: Mapping[str, NDArray[np.int64]]) -> None:
+    def looked_up(self, axis: int, place: str, numbers: NDArray[np.int64]) -> str:
+        """In a list; of very many numbers in a table that is joined with."""
+        if len(numbers) <= _LISTED:
+            return f"CAST([{', '.join(map(str, numbers.tolist()))}] AS BIGINT[])[{place} + 1]"
+        name = f"looked_{len(self._tables)}"
+        self._tables[name] = place, numbers
+        return f"{name}.number"
+
+    def joined(self) -> str:
+        """The tables of numbers: each record meets one row of each."""
+        return "".join(f" JOIN {name} ON {name}.place = {place}" for name, (place, _) in self._tables.items())
+
+    def _load(self) -> None:
         """Lay numbers by place into tables of the engine's own."""
-        for name, numbers in tables.items():
+        for name, (_, numbers) in self._tables.items():
             self._connection.register("numbers", pa.table({"place": np.arange(len(numbers)), "number": numbers}))
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM numbers")
             self._connection.unregister("numbers")
-
-
-def _looked_up(axis: int, numbers: NDArray[np.int64] | None, tables: dict[str, NDArray[np.int64]]) -> str:
-    """The number of a record's place on an axis; the place itself where there are none. It takes the same time
-    whichever it is. Numbers of very many places go to ``tables``, by the name of a table.
-    """
-    if numbers is None:
-        return f"p{axis}"
-    starts = np.flatnonzero(np.diff(numbers)) + 1
-    if len(starts) <= _COMPARED:
-        # Each is compared with, whatever the one before was.
-        steps = [f" + {numbers[start] - numbers[start - 1]} * CAST(p{axis} >= {start} AS BIGINT)" for start in starts]
-        return f"({numbers[0]}{''.join(steps)})"
-    if len(numbers) <= _LISTED:
-        return f"CAST([{', '.join(map(str, numbers.tolist()))}] AS BIGINT[])[p{axis} + 1]"
-    name = f"looked_{axis}_{len(tables)}"
-    tables[name] = numbers
-    return f"{name}.number"
+        self._tables.clear()
 
 
 def _file(path: str) -> str:
     """A file as a table; nothing of its own name becomes a column."""
     return f"read_parquet('{path}', hive_partitioning = false, filename = false, file_row_number = false)"
-
-
-def _number_of(condition: str) -> str:
-    return f"count(*) FILTER (WHERE {condition})"
-
-
-def _place(attribute: Attribute, words: str, kind: str, column: str, *, reasons: bool) -> str | None:
-    """The expression of an attribute's place, a whole number of 64 bits; None where the column's type is not counted.
-
-    Without reasons it lies within the axis, whatever the column holds: each form of it is bounded by itself. With them
-    it is below zero where a value has no place (:data:`_OUTSIDE`, :data:`_BELOW`, :data:`_ABOVE`).
-
-    Args:
-        attribute: what is declared.
-        words: the type of its categories.
-        kind: the type of its column.
-        column: the column.
-        reasons: whether it is told where a value has no place.
-    """
-    none = _OUTSIDE if reasons else 0
-    empty = attribute.places if attribute.missing else none
-    found: str | None = None
-
-    def between(value: str, low: object, high: object, place: Callable[[str], str], *, strays: bool = True) -> str:
-        """A place that is calculated from a value held between bounds; or on which side of them the value is."""
-        held = place(f"greatest(least({value}, {high}), {low})")
-        if not reasons:
-            return held
-        below, above = (_BELOW, _ABOVE) if strays else (_OUTSIDE, _OUTSIDE)
-        return f"CASE WHEN {value} < {low} THEN {below} WHEN {value} > {high} THEN {above} ELSE {held} END"
-
-    match attribute.kind:
-        case "codes" if kind in _INTEGERS:
-            found = between(_whole(kind, column), 0, attribute.places - 1, lambda held: held, strays=False)
-        case "codes" if kind == "BOOLEAN" and attribute.places == 2:
-            found = f"COALESCE(CAST({column} AS BIGINT), {none})"
-        case "categories" if kind == "VARCHAR":
-            found = f"COALESCE({_word(column, words)}, CASE WHEN {column} = '' THEN {empty} ELSE {none} END)"
-        case "categories" if kind in _INTEGERS:
-            found = f"COALESCE({_word(f'CAST({column} AS VARCHAR)', words)}, {none})"
-        case "categories" if kind == "BOOLEAN":
-            found = _truth(attribute, column)
-        case "dates" if kind in _TIMES:
-            low, high, value, place = _date(attribute, column)
-            found = between(value, low, high, place)
-        case "numbers" if kind in _INTEGERS:
-            least, most, step = map(int, (*attribute.bounds, attribute.step))
-            value = _whole(kind, column)
-            found = between(value, least, most, lambda held: f"((({held} - {least}) * 2 + {step}) // {2 * step})")
-        case "bins" if attribute.unit_bins and kind in _INTEGERS:
-            least, most = map(int, attribute.bounds)
-            last = attribute.places - 1
-            found = between(_whole(kind, column), least, most, lambda held: f"least({held} - {least}, {last})")
-        case "bins" if kind in _INTEGERS | _FLOATS and attribute.places <= MOST_COMPARED:
-            found = _bin(attribute, f"CAST({column} AS DOUBLE)", reasons=reasons)
-    if found is None:
-        return None
-    if kind in _FLOATS and (reasons or attribute.missing):
-        # The engine holds NaN to be above all numbers.
-        found = f"CASE WHEN isnan({column}) THEN {empty} WHEN isinf({column}) THEN {none} ELSE {found} END"
-    if not reasons and not attribute.missing:
-        return f"CAST({found} AS BIGINT)"  # a value in the place of null: no form above lets null pass
-    return f"CAST(CASE WHEN {column} IS NULL THEN {empty} ELSE {found} END AS BIGINT)"
-
-
-def _whole(kind: str, column: str) -> str:
-    """An integer with room to calculate; those that 64 bits with a sign do not hold have 128."""
-    return f"CAST({column} AS {'HUGEINT' if kind == 'UBIGINT' else 'BIGINT'})"
-
-
-def _word(text: str, words: str) -> str:
-    """The place of a text among the categories, null where it is none."""
-    return f"CAST(enum_code(TRY_CAST({text} AS {words})) AS BIGINT)"
-
-
-def _truth(attribute: Attribute, column: str) -> str | None:
-    """The place of false and true, where these are the categories."""
-    words = [str(value).lower() for value in attribute.values or ()]
-    for false, true in _TRUTH if all(isinstance(value, int) for value in attribute.values or ()) else _TRUTH[:1]:
-        if sorted(words) == [false, true]:
-            return f"CASE WHEN {column} THEN {words.index(true)} ELSE {words.index(false)} END"
-    return None
-
-
-def _date(attribute: Attribute, column: str) -> tuple[str, str, str, Callable[[str], str]]:
-    """The first and last date, the date of a column, of which a time is cut off, and the place of one between them."""
-    assert attribute.dates is not None
-    first, last = (attribute.period(day(text)) for text in attribute.dates)
-    low, high = attribute.begins(first), date.max
-    if last < attribute.period(date.max):
-        high = attribute.begins(last + 1) - timedelta(days=1)
-    begin = f"DATE '{low}'"
-
-    def place(held: str) -> str:
-        if attribute.by == "day":
-            return f"({held} - {begin})"
-        months = f"(year({held}) * 12 + month({held}) - 1 - {first})"
-        return months if attribute.by == "month" else f"(year({held}) - {first})"
-
-    return begin, f"DATE '{high}'", f"CAST({column} AS DATE)", place
-
-
-def _bin(attribute: Attribute, value: str, *, reasons: bool) -> str:
-    """The half-open bin of a number, the last one closed, by comparisons alone; the nearest one, or with ``reasons`` on
-    which side of all of them the number is.
-    """
-    edge_at = attribute.edge_at()
-
-    def edge(number: int) -> str:
-        # Correctly rounded: as a decimal it would be another number.
-        return f"CAST('{float(edge_at(number))!r}' AS DOUBLE)"
-
-    def among(low: int, high: int) -> str:
-        if high - low == 1:
-            return str(low)
-        middle = (low + high) // 2
-        return f"CASE WHEN {value} >= {edge(middle)} THEN {among(middle, high)} ELSE {among(low, middle)} END"
-
-    bins = attribute.places
-    if not reasons:
-        return among(0, bins)
-    sides = f"WHEN {value} < {edge(0)} THEN {_BELOW} WHEN {value} > {edge(bins)} THEN {_ABOVE}"
-    return f"CASE {sides} ELSE {among(0, bins)} END"
-
-
-def _needed(attribute: Attribute) -> str:
-    """The columns that an attribute is counted of, in words."""
-    return {
-        "codes": "a column of integers" + (" or Booleans" if attribute.places == 2 else ""),
-        "categories": "a column of text or integers, or of Booleans for false and true",
-        "dates": "a column of dates, or of times without a zone",
-        "numbers": "a column of integers",
-        "bins": "a column of integers"
-        + (
-            ", or of floats" if attribute.places <= MOST_COMPARED else f" (of floats in at most {MOST_COMPARED:,} bins)"
-        ),
-    }[attribute.kind]
