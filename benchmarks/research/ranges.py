@@ -22,9 +22,9 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array, issparse
 
+from app.measurements.least_error import hierarchy, least_error, least_error_pure, rounded
 from app.measurements.strategies.tables import MOST_ROW_CELLS
 from app.privacy.ledger import Budget
-from app.releases.factorization import hierarchy, least_error, least_error_pure, rounded
 from benchmarks.harness import report
 from benchmarks.research.regret_data import DATA
 

@@ -15,11 +15,12 @@ from scipy.optimize import approx_fprime
 from scipy.sparse import csr_array
 
 from app.estimation.tables.residuals import Residuals
+from app.measurements import least_error as rows_of_least_error
+from app.measurements.least_error import hierarchy, least_error, least_error_pure, rounded
 from app.measurements.noise import NoiseKind
 from app.measurements.pieces import pieces_of
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import TableStrategy
-from app.releases import factorization
 from app.releases.errors import UnfitWorkload
 from app.releases.factorization import (
     CellWorkload,
@@ -29,10 +30,6 @@ from app.releases.factorization import (
     Ranges,
     for_cells,
     for_marginals,
-    hierarchy,
-    least_error,
-    least_error_pure,
-    rounded,
 )
 from app.spaces.dense import CountsTensor
 from app.spaces.partition import Marginal, Partition
@@ -256,9 +253,9 @@ def test_the_derivative_of_the_error_with_laplace_noise(seed: int) -> None:
     questions = drawn_questions(rng, cells)
     gram, t = (questions.T @ questions).astype(float), rng.random((rows, cells))
     measured = np.concatenate([np.eye(cells), t]) / (1 + t.sum(axis=0))
-    value, slope = factorization._pure_error(t.reshape(-1), gram)
+    value, slope = rows_of_least_error._pure_error(t.reshape(-1), gram)
     assert value == pytest.approx(error(questions, measured, "laplace"), rel=1e-9)
-    numerical = approx_fprime(t.reshape(-1), lambda x: factorization._pure_error(x, gram)[0], 1e-7)
+    numerical = approx_fprime(t.reshape(-1), lambda x: rows_of_least_error._pure_error(x, gram)[0], 1e-7)
     assert slope == pytest.approx(numerical, rel=1e-4, abs=1e-4 * (1 + value))
 
 
