@@ -33,7 +33,7 @@ from app.bootstrap.process import limit_memory
 from app.declarations.drafts import ColumnSummary, Layout
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import Spec, TableSpec
-from app.services.errors import Unavailable
+from app.services.errors import SourceUnavailable, Unavailable
 from app.spaces.counts import CellCounts
 from app.storage import readers
 from app.storage.private_data import DenseData, PrivateData, SourceData
@@ -142,7 +142,7 @@ class ProcessReaders:
             except Unfinished as error:
                 # What was killed from outside is done once more.
                 if last or error.detail != ASKING.ended:
-                    raise Unavailable(error.detail, retry_after=60) from None
+                    raise SourceUnavailable(error.detail, retry_after=60) from None
         if told is None:
             raise Moved
         if not isinstance(data, DenseData) or data.array.dtype != np.int64:

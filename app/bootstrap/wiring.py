@@ -71,7 +71,7 @@ from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.private_store import VaultStore
 from app.storage.snapshots import SnapshotFiles
-from app.storage.sources import Sources
+from app.storage.sources import ParquetFolders, Sources
 from app.storage.store import SqlStore
 from app.storage.vault import Vault
 
@@ -124,7 +124,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         settings.memory_limit,
         store.await_writers,
         readers,
-        Sources(readers, settings.folders_of_sources, settings.memory_limit),
+        Sources(ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit)),
         KeptFiles(vault, store),
     )
     snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)

@@ -128,6 +128,25 @@ class ParquetFiles(Model):
         return value
 
 
+class PostgresTable(Model):
+    """A table of PostgreSQL, in the place of an upload. ``connection`` and ``table`` are of the registration alone:
+    what is kept and shown has the type.
+    """
+
+    type: Literal["postgresql"]
+    connection: str | None = Field(
+        default=None, min_length=1, max_length=64, description="name of a connection that an admin has added"
+    )
+    table: str | None = Field(
+        default=None,
+        max_length=127,
+        pattern=r"^[^.\x00]{1,63}\.[^.\x00]{1,63}$",
+        description="schema and name of a plain table, as clinic.visits",
+    )
+
+
+#: Where the records of a table are, in the place of an upload.
+Source = Annotated[ParquetFiles | PostgresTable, Field(discriminator="type")]
 #: Conditions that are written as they are read.
 Zero = Annotated[Where, PlainSerializer(written_where)]
 #: The most structural zeros of a table.
@@ -160,7 +179,7 @@ class TableSpec(Declaration):
     zeros: Annotated[tuple[Zero, ...], Field(fail_fast=True)] | None = Field(
         default=None, min_length=1, max_length=MOST_ZEROS, description="conditions that no record can satisfy"
     )
-    source: ParquetFiles | None = Field(default=None, description="where records are, in the place of an upload")
+    source: Source | None = Field(default=None, description="where records are, in the place of an upload")
 
     @field_validator("null_values")
     @classmethod
@@ -217,11 +236,11 @@ def _uncountable(attribute: Attribute) -> str | None:
 
 
 def published(spec: Spec) -> Spec:
-    """What is kept and shown of a declaration: of a source its type, without the names of its files and columns."""
+    """What is kept and shown of a declaration: of a source its type, without names of files, tables and columns."""
     if not isinstance(spec, TableSpec) or spec.source is None:
         return spec
     attributes = tuple(attribute.model_copy(update={"column": None}) for attribute in spec.attributes)
-    return spec.model_copy(update={"source": spec.source.model_copy(update={"files": None}), "attributes": attributes})
+    return spec.model_copy(update={"source": type(spec.source)(type=spec.source.type), "attributes": attributes})
 
 
 def _grid_bits(grid: float | None) -> int:

@@ -35,6 +35,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "release-failed": (500, "The release failed"),
     "audit-failed": (500, "The audit failed"),
     "unavailable": (503, "Not available now"),
+    "source-moved": (503, "The records are not what was registered"),
+    "source-unavailable": (503, "The records cannot be counted now"),
     "release-too-long": (504, "The release took too long"),
 }
 

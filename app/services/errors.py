@@ -78,6 +78,18 @@ class Unavailable(CuratorError):
         self.retry_after = retry_after
 
 
+class SourceMoved(Unavailable):
+    """Records that stay where they are are not what was registered."""
+
+    code = "source-moved"
+
+
+class SourceUnavailable(Unavailable):
+    """Records that stay where they are cannot be counted now."""
+
+    code = "source-unavailable"
+
+
 class ReleaseFailed(CuratorError):
     """A release came to nothing by a fault of the service, or of what it was made of."""
 

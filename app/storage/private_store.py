@@ -36,7 +36,7 @@ from app.storage import readers
 from app.storage.kept_counts import NOTHING_KEPT, Kept
 from app.storage.private_data import CsrData, DenseData, ElementsData, IntArray, RecordsData, SourceData
 from app.storage.readers import Readers
-from app.storage.sources import Sources, parquet
+from app.storage.sources import ParquetFolders, Sources, parquet
 from app.storage.vault import FileStamp, Vault, VaultEntry, VaultError, VaultMissing, content_of
 from curator_client.proofs.commitment import FileDigest
 
@@ -92,7 +92,7 @@ class VaultStore:
     ) -> None:
         self._vault, self._memory_limit, self._await_writers = vault, memory_limit, await_writers
         self._readers, self._kept = readers, kept
-        self._sources = Sources(parquet, (), memory_limit) if sources is None else sources
+        self._sources = Sources(ParquetFolders(parquet, (), memory_limit)) if sources is None else sources
         self._counts: WeakValueDictionary[str, RegisteredCounts] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._verified: dict[str, _Verdict] = {}

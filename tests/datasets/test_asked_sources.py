@@ -30,7 +30,7 @@ from app.spaces.counts import CellCounts, Contraction, NotCounted, Tally
 from app.spaces.partition import Partition
 from app.storage.kept_counts import NOTHING_KEPT
 from app.storage.private_data import SourceData
-from app.storage.sources import Engine, Sources, compiled, parquet
+from app.storage.sources import Engine, ParquetFolders, Sources, compiled, parquet
 from tests.audit.auditing import audited
 from tests.datasets import source_files as plain
 from tests.datasets.source_files import JSON, declare, write
@@ -49,7 +49,7 @@ OLD = CellCounts((0,), (None,), (3,), where=((1, slice(3000, 6000)),))
 
 def asked_counts(declared: JSON, folder: Path, engine: Engine = parquet, memory: int = MEMORY) -> AskedCounts:
     """What a table's records are asked by, kept in memory alone."""
-    found = Sources(engine, [folder], memory)
+    found = Sources(ParquetFolders(engine, [folder], memory))
     spec = table(declared)
     data = found.register(spec).data
     assert isinstance(data, SourceData)
@@ -340,7 +340,7 @@ def test_kept_counts_outlive_a_restart_and_the_records(var: Path, lake: Path, tm
         session = opened(analyst, name, "gaussian")
         assert ask(analyst, session, where(ward=1))["value"] == value
         before = analyst.get(f"/v1/sessions/{session}").json() | {"log_size": None}
-        refused(analyst.post(f"/v1/sessions/{session}/queries", json=where(ward=2, year=7)), "unavailable")
+        refused(analyst.post(f"/v1/sessions/{session}/queries", json=where(ward=2, year=7)), "source-moved")
         assert analyst.get(f"/v1/sessions/{session}").json() | {"log_size": None} == before
         files.with_suffix(".away").rename(files)
         assert ask(analyst, session, where(ward=2, year=YEARS[2].item()))["value"] == 1

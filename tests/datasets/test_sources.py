@@ -37,7 +37,7 @@ from app.spaces.partition import Partition
 from app.storage.private_data import DenseData
 from app.storage.readers import read_private
 from app.storage.readers.report import Report
-from app.storage.sources import Sources, compiled, files, parquet
+from app.storage.sources import ParquetFolders, Sources, compiled, files, parquet
 from app.storage.sources.parquet import count_source
 from tests.datasets import source_files as plain
 from tests.datasets.source_files import HOSTILE, JSON, declare, write
@@ -656,7 +656,7 @@ def test_what_a_process_says_is_held_against_the_declaration(tmp_path: Path, wro
     told = parquet.CountedSource(DenseData(array, 4 if wrong == "sum" else 3), report, b"x" * 32)
     lying: Any = SimpleNamespace(count_source=lambda *how, **more: told)
     with pytest.raises(Unavailable):
-        Sources(lying, (), MEMORY).register(table(declared))
+        Sources(ParquetFolders(lying, (), MEMORY)).register(table(declared))
 
 
 def test_many_categories_in_little_memory(tmp_path: Path) -> None:

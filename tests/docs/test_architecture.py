@@ -140,7 +140,7 @@ def test_upload(root: Path, calls: Calls, service: Service, tmp_path: Path) -> N
         (tmp_path / "people.csv").write_text("sex\n0\n1\n")
         spec = parse_spec({"name": "followed", **_SPEC})
         arguments = "read_private", tmp_path / "people.csv", 1 << 26, (spec, "people.csv")
-        thread = threading.Thread(target=reader_process._read, args=arguments)
+        thread = threading.Thread(target=reader_process._done, args=arguments)
         thread.start()
         thread.join()
         return httpx.Response(200)

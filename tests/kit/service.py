@@ -57,6 +57,8 @@ STATUS = {
     "plan-infeasible": 422,
     "too-many-requests": 429,
     "unavailable": 503,
+    "source-moved": 503,
+    "source-unavailable": 503,
 }
 
 

@@ -1,29 +1,52 @@
 """Sources: records that stay where they are, and are counted there.
 
-:class:`Sources` is asked by whoever holds private data. ``parquet`` has DuckDB count files of the server's own disk,
-which ``files`` finds.
+:class:`Sources` is asked by whoever holds private data. ``compiled`` makes text of what is asked; ``parquet`` has
+DuckDB run it on files of the server's own disk, which ``files`` finds, and ``postgresql`` a database.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from app.declarations.errors import InvalidDataset
 from app.declarations.spec import DEFAULT_CAPACITY, TableSpec
-from app.services.errors import Unavailable
+from app.services.errors import SourceMoved, Unavailable
 from app.spaces.counts import CellCounts
 from app.spaces.tensor import IntArray
 from app.storage.private_data import DenseData, SourceData
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
 from app.storage.sources.files import Looks
-from app.storage.sources.parquet import CountedSource, Moved, Told
+from app.storage.sources.outcome import CountedSource, Moved
+from app.storage.sources.parquet import Told
+from app.storage.sources.postgresql import PostgresTables
 
-__all__ = ["CountedSource", "Engine", "Moved", "Sources", "Told"]
+__all__ = ["CountedSource", "Engine", "Moved", "ParquetFolders", "PostgresTables", "Source", "Sources", "Told"]
+
+
+class Source(Protocol):
+    """Whoever has records of one kind of source counted."""
+
+    def register(self, spec: TableSpec) -> CountedSource:
+        """The counts of all cells of a table whose declaration names a source, once; or where these are too many what
+        is needed to ask for some.
+
+        Raises:
+            InvalidDataset: naming what is wrong with the declaration or the records, never a value.
+            Unavailable: when the records cannot be counted now.
+        """
+
+    def asking(self, about: bytes) -> Callable[[Sequence[CellCounts]], NDArray[np.int64]]:
+        """What asks the records of a table that was registered: for the numbers of counts by classes, one after
+        another. It raises Moved when they are not what was registered, and Unavailable when they cannot be counted now.
+        """
 
 
 class Engine(Protocol):
@@ -46,8 +69,8 @@ class Engine(Protocol):
         """Counts of the records of a source that was registered. Raises Moved, Unavailable."""
 
 
-class Sources:
-    """The records of tables that stay where they are.
+class ParquetFolders:
+    """Parquet files below folders of the server's own disk.
 
     Args:
         engine: counts them.
@@ -59,42 +82,73 @@ class Sources:
         self._engine, self._folders, self._memory_limit = engine, tuple(folders), memory_limit
 
     def register(self, spec: TableSpec) -> CountedSource:
-        """The counts of all cells of a table whose declaration names a source, once; or where these are too many what
-        is needed to ask for some.
+        """See :class:`Source`."""
+        return self._engine.count_source(spec, self._folders, memory_limit=self._memory_limit)
+
+    def asking(self, about: bytes) -> Callable[[Sequence[CellCounts]], NDArray[np.int64]]:
+        """See :class:`Source`."""
+        looked: Looks | None = None
+
+        def ask(asked: Sequence[CellCounts]) -> NDArray[np.int64]:
+            nonlocal looked
+            told = self._engine.ask_source(about, looked, self._folders, asked, memory_limit=self._memory_limit)
+            looked = told.looks
+            return told.numbers
+
+        return ask
+
+
+class Sources:
+    """The records of tables that stay where they are.
+
+    Args:
+        parquet: has those of files.
+        postgresql: has those of tables in databases; None where there are none.
+    """
+
+    def __init__(self, parquet: Source, postgresql: Source | None = None) -> None:
+        self._parquet, self._postgresql = parquet, postgresql
+
+    def register(self, spec: TableSpec) -> CountedSource:
+        """The counts of a declared source, or what is needed to ask for some later.
 
         Raises:
             InvalidDataset: naming what is wrong with the declaration or the records, never a value.
-            Unavailable: when what was counted are no counts of this declaration.
+            Unavailable: when what was counted are no counts of this declaration, or nothing can be counted now.
         """
-        found = self._engine.count_source(spec, self._folders, memory_limit=self._memory_limit)
+        assert spec.source is not None
+        found = self._of(spec.source.type).register(spec)
         if not _declared(spec, found):
             raise Unavailable("the server counted the source otherwise than it was declared: tell its operator")
         return found
 
     def asking(self, data: SourceData) -> Callable[[Sequence[CellCounts]], list[IntArray]]:
         """What asks the records of a table, as long as they are those that were registered."""
-        looked: Looks | None = None
+        about = data.about.tobytes()
+        ask_for = self._of(json.loads(about)["spec"]["source"]["type"]).asking(about)
 
         def ask(asked: Sequence[CellCounts]) -> list[IntArray]:
-            nonlocal looked
             try:
-                told = self._engine.ask_source(
-                    data.about.tobytes(), looked, self._folders, asked, memory_limit=self._memory_limit
-                )
+                numbers = ask_for(asked)
             except Moved:
-                raise Unavailable(
+                raise SourceMoved(
                     "the data set's records are not what was registered, or cannot be found: what was not counted yet "
                     "is not answered until an operator puts them back",
                     retry_after=60,
                 ) from None
-            looked = told.looks
             ends = np.cumsum([math.prod(each.shape) for each in asked])
-            if len(told.numbers) != ends[-1]:
+            if len(numbers) != ends[-1]:
                 raise ValueError("the source told other numbers than it was asked for")
-            parts = np.split(told.numbers, ends[:-1])
+            parts = np.split(numbers, ends[:-1])
             return [part.reshape(each.shape) for part, each in zip(parts, asked, strict=True)]
 
         return ask
+
+    def _of(self, type: str) -> Source:
+        source = self._postgresql if type == "postgresql" else self._parquet
+        if source is None:
+            raise InvalidDataset("source.type: this server has no connections to databases")
+        return source
 
 
 def _declared(spec: TableSpec, found: CountedSource) -> bool:

@@ -16,16 +16,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import DEFAULT_CAPACITY, TableSpec, parse_spec, written
-from app.spaces.asked import MOST_CLASSES
+from app.declarations.spec import DEFAULT_CAPACITY, ParquetFiles, TableSpec, parse_spec, written
 from app.spaces.counts import CellCounts
 from app.storage.private_data import DenseData, SourceData
-from app.storage.readers.report import Report, Tally, counted
+from app.storage.readers.report import Report, Tally
 from app.storage.readers.tables import MOST_COUNTED
 from app.storage.readers.types import integer_type
 from app.storage.sources import compiled
 from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
 from app.storage.sources.files import Looks, SourceFile, identity, looks, opened, same
+from app.storage.sources.outcome import CountedSource, Moved, check_report, check_width
 
 #: Threads that the engine counts with.
 THREADS = 2
@@ -48,26 +48,11 @@ _KINDS: dict[str, Kind] = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CountedSource:
-    """A table of counts, or where the cells are too many for one what is needed to ask for some later; what became of
-    the records, and a hash of what the files were.
-    """
-
-    data: DenseData | SourceData
-    report: Report
-    identity: bytes
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class Told:
     """Numbers that a source told, one array after another, and how its files look now."""
 
     numbers: NDArray[np.int64]
     looks: Looks
-
-
-class Moved(Exception):
-    """Files are not what they were at registration."""
 
 
 def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
@@ -94,13 +79,7 @@ def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int)
             f"the declared attributes span {cells:,} cells, for which the limit of {memory_limit} bytes is too small: "
             "leave out attributes, or declare fewer values and bins"
         )
-    for attribute in () if all_counted else spec.attributes:
-        if attribute.length > MOST_CLASSES:
-            raise InvalidDataset(
-                f'source: attribute "{attribute.name}" has {attribute.length:,} values, and of a table as wide as this '
-                f"at most {MOST_CLASSES:,} are told apart: declare bins, fewer values, or upload the file",
-                attribute=attribute.name,
-            )
+    check_width(spec, all_counted=all_counted)
     report = Report([])
     report.attributes = {attribute.name: Tally() for attribute in spec.attributes}
     counts = np.zeros(cells if all_counted else 0, np.int64)
@@ -124,7 +103,7 @@ def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int)
         for file in files:
             file.check()
         looked = looks(files)
-    _check(report, capacity)
+    check_report(report, capacity)
     digest = hashlib.sha256(json.dumps(known).encode()).digest()
     if all_counted:
         return CountedSource(DenseData(counts.astype(dtype).reshape(shape), report.kept), report, digest)
@@ -179,29 +158,11 @@ def ask_source(
 
 @contextmanager
 def _files(spec: TableSpec, folders: Sequence[Path]) -> Iterator[list[SourceFile]]:
-    assert spec.source is not None
+    assert isinstance(spec.source, ParquetFiles)
     if spec.source.files is None:
         raise InvalidDataset("source.files: name the files, as visits/2025-*.parquet")
     with opened(spec.source.files, folders) as files:
         yield files
-
-
-def _check(report: Report, capacity: int) -> None:
-    """Refuse what the counts show to be no data set.
-
-    Raises:
-        InvalidDataset: with the number of values outside, by attribute.
-    """
-    if report.outside:
-        raise InvalidDataset(
-            f"values are outside the declared domain: {counted(report.outside)}. Correct the files, widen the "
-            'domain, or declare "outside": "clamp" of numbers and dates',
-            outside=dict(report.outside),
-        )
-    if not report.read:
-        raise InvalidDataset("the files of the source hold no records")
-    if report.kept > capacity:
-        raise InvalidDataset(f"the files hold more records than the declared capacity of {capacity}")
 
 
 class Engine(Dialect):

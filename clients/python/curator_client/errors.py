@@ -266,6 +266,8 @@ _REFUSALS: Mapping[str, type[Refused]] = {
     "release-failed": Unavailable,
     "audit-failed": Unavailable,
     "unavailable": Unavailable,
+    "source-moved": Unavailable,
+    "source-unavailable": Unavailable,
     "release-too-long": Unavailable,
 }
 #: And of each status, for problems that this version does not know and replies of what stands between.

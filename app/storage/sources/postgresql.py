@@ -1,0 +1,285 @@
+"""Tables counted where they lie in PostgreSQL: text goes in (:mod:`.compiled`), whole numbers come out.
+
+All that is asked at once is of one state of the table: one read-only transaction at REPEATABLE READ. In it the records
+are first held against what was registered, by a sum of keyed hashes of their places: what answers depend on, and
+nothing else. So a table that was changed in columns that nobody declared is what it was, and nothing need be installed
+there.
+
+An engine's error text may hold values, and is never looked at. A role that could write is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import psycopg
+import structlog
+from numpy.typing import NDArray
+from psycopg import sql
+
+from app.declarations.attributes import Attribute
+from app.declarations.errors import CuratorError, InvalidDataset
+from app.declarations.spec import DEFAULT_CAPACITY, PostgresTable, TableSpec, parse_spec, written
+from app.services.errors import SourceUnavailable
+from app.spaces.counts import CellCounts
+from app.storage.private_data import DenseData, SourceData
+from app.storage.readers.report import Report, Tally
+from app.storage.readers.tables import MOST_COUNTED
+from app.storage.readers.types import integer_type
+from app.storage.sources import compiled
+from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
+from app.storage.sources.outcome import CountedSource, Moved, check_report, check_width
+
+logger = structlog.get_logger(__name__)
+
+#: Seconds that connecting may take.
+_CONNECT_SECONDS = 10
+#: Rows of results that are taken at a time.
+_ROWS = 1 << 14
+#: The most categories of an attribute: each record's is looked for among them.
+MOST_CATEGORIES = 4096
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("int2", "int4", "int8"), "integer"),
+    **dict.fromkeys(("float4", "float8"), "float"),
+    **dict.fromkeys(("text", "varchar"), "text"),
+    "bool": "truth",
+    **dict.fromkeys(("date", "timestamp"), "time"),
+}
+_SETTINGS = (
+    "SET LOCAL search_path = pg_catalog",
+    "SET LOCAL TimeZone = 'UTC'",
+    "SET LOCAL DateStyle = 'ISO, YMD'",
+    "SET LOCAL extra_float_digits = 1",
+    "SET LOCAL standard_conforming_strings = on",
+)
+_TABLE = """
+    SELECT c.oid, c.relkind, c.relrowsecurity, c.relispartition,
+        has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')
+        OR has_any_column_privilege(c.oid, 'INSERT, UPDATE')
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relname = %s
+"""
+_COLUMNS = """
+    SELECT a.attname, t.typname, t.typnamespace = 'pg_catalog'::regnamespace
+    FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+
+
+class PostgresTables:
+    """Tables of PostgreSQL.
+
+    Args:
+        connect: gives the URL of a named connection.
+        seconds: that counting may take.
+    """
+
+    def __init__(self, connect: Callable[[str], str], seconds: float) -> None:
+        self._connect, self._seconds = connect, seconds
+
+    def register(self, spec: TableSpec) -> CountedSource:
+        """The counts of all cells of a table, or where these are too many what is needed to ask for some later.
+
+        Raises:
+            InvalidDataset: when there is no such connection or table; when it is not what is declared; when a record is
+                outside of the domain.
+            SourceUnavailable: when the database cannot be reached.
+        """
+        shape = tuple(attribute.length for attribute in spec.attributes)
+        cells, capacity = math.prod(shape), spec.capacity or DEFAULT_CAPACITY
+        all_counted = cells <= MOST_COUNTED
+        check_width(spec, all_counted=all_counted)
+        report = Report([])
+        report.attributes = {attribute.name: Tally() for attribute in spec.attributes}
+        keys = [secrets.randbits(63) for _ in range(2)]
+        with self._asked(spec) as table:
+            records = table.survey(report)
+            identity = table.identity(keys)
+            check_report(report, capacity)
+            if identity[0] != records:
+                raise Damaged
+            digest = hashlib.sha256(json.dumps([*keys, *identity]).encode()).digest()
+            if all_counted:
+                every = CellCounts(tuple(range(len(shape))), (None,) * len(shape), shape)
+                counts, told = table.count(every)
+                if told != records:
+                    raise Damaged
+                counted = counts.astype(integer_type(0, capacity)).reshape(shape)
+                return CountedSource(DenseData(counted, report.kept), report, digest)
+        about = json.dumps({"spec": written(spec), "keys": keys, "identity": identity}).encode()
+        return CountedSource(SourceData(np.frombuffer(about, np.uint8), report.kept), report, digest)
+
+    def asking(self, about: bytes) -> Callable[[Sequence[CellCounts]], NDArray[np.int64]]:
+        """What asks the records of a table that was registered: it raises Moved when they are not what they were, and
+        Unavailable when the database cannot be reached, or takes too long.
+        """
+        what = json.loads(about)
+        spec = parse_spec(what["spec"])
+        assert isinstance(spec, TableSpec)
+
+        def ask(asked: Sequence[CellCounts]) -> NDArray[np.int64]:
+            try:
+                with self._asked(spec) as table:
+                    if table.identity(what["keys"]) != what["identity"]:
+                        raise Moved
+                    told = [table.count(each) for each in asked]
+            except InvalidDataset:
+                raise Moved from None
+            if any(records != what["identity"][0] for _, records in told):
+                raise RuntimeError("the engine told of another number of records")
+            return np.concatenate([numbers for numbers, _ in told])
+
+        return ask
+
+    @contextmanager
+    def _asked(self, spec: TableSpec) -> Iterator[_Table]:
+        """A declared table in a transaction, all of it at one state.
+
+        Raises:
+            InvalidDataset: when it is not there, or is no plain table that is only read.
+            SourceUnavailable: when the database cannot be reached, or takes too long.
+        """
+        source = spec.source
+        assert isinstance(source, PostgresTable)
+        if source.connection is None or source.table is None:
+            raise InvalidDataset("source: name a connection and a table, as clinic.visits")
+        url = self._connect(source.connection)
+        try:
+            with psycopg.connect(
+                url, connect_timeout=_CONNECT_SECONDS, application_name="curator", prepare_threshold=None
+            ) as connection:
+                connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+                connection.read_only = True
+                for setting in _SETTINGS:
+                    connection.execute(setting)
+                connection.execute(
+                    "SELECT set_config('statement_timeout', %s, true)", [str(math.ceil(self._seconds * 1000))]
+                )
+                yield _Table(connection, spec, *source.table.split("."))
+        except CuratorError:
+            raise
+        except psycopg.errors.QueryCanceled:
+            raise SourceUnavailable(
+                f"to count this takes longer than the {self._seconds:g} s it may: ask for less, or have the operator "
+                "raise CURATOR_SOURCE_DEADLINE_SECONDS",
+                retry_after=60,
+            ) from None
+        except (psycopg.Error, Damaged) as error:
+            logger.error("a source cannot be asked", connection=source.connection, error=type(error).__name__)
+            raise SourceUnavailable(
+                "the database that has the data set's records cannot be asked: an operator must look", retry_after=60
+            ) from None
+
+
+class _Table(Dialect):
+    """A table within a transaction, and the words of the engine.
+
+    Raises:
+        InvalidDataset: when it is not there, or is no plain table that is only read.
+    """
+
+    real, huge, over = "DOUBLE PRECISION", "NUMERIC", "/"
+
+    def __init__(self, connection: psycopg.Connection[Any], spec: TableSpec, schema: str, name: str) -> None:
+        self._connection, self._spec = connection, spec
+        self._words = {f"w{axis}": _labels(a) for axis, a in enumerate(spec.attributes) if a.values is not None}
+        found = connection.execute(_TABLE, [schema, name]).fetchone()
+        if found is None:
+            raise InvalidDataset("source.table: there is no such table, or the connection's role does not see it")
+        oid, kind, secured, part, writes = found
+        if kind != "r" or secured or part:
+            raise InvalidDataset(
+                "source.table: it is no plain table, or has security by rows: name a table without either, as of a "
+                "materialised copy"
+            )
+        if writes:
+            raise InvalidDataset(
+                "source.connection: its role may write to the table: grant it SELECT alone, so that the curator "
+                "cannot change what it counts"
+            )
+        told = connection.execute(_COLUMNS, [oid]).fetchall()
+        self._columns = [Column(column, _KINDS.get(type) if own else None) for column, type, own in told]
+        # Of a percent sign in a name the driver would make a parameter.
+        self._table = f"ONLY {sql.Identifier(schema, name).as_string(connection)}".replace("%", "%%")
+
+    def survey(self, report: Report) -> int:
+        """Count records, and those outside, clamped or without a value, into a report; how many there are."""
+        (told,) = self._fetched(compiled.survey(self._spec, self._records(reasons=True)))
+        return compiled.surveyed(self._spec, told, report)
+
+    def identity(self, keys: Sequence[int]) -> list[int]:
+        """How many records there are, and for each key the sum of a keyed hash of each record's places, or of why it
+        has none: the same of the same records in any order.
+        """
+        axes = range(len(self._spec.attributes))
+        text = f"concat_ws(',', {', '.join(f'p{axis}' for axis in axes)})"
+        sums = ", ".join(f"COALESCE(sum(hashtextextended(x, {key})), 0)" for key in keys)
+        query = f"SELECT count(*), {sums} FROM (SELECT {text} AS x FROM ({self._records(reasons=True)}) AS t) AS u"
+        (told,) = self._fetched(query)
+        return [int(number) for number in told]
+
+    def count(self, asked: CellCounts) -> tuple[NDArray[np.int64], int]:
+        """The numbers of all classes, flat, and how many records were counted."""
+        named = sorted({*asked.axes, *dict(asked.factors)})
+        query = compiled.counts(self, self._spec, self._records(named, reasons=False), asked)
+        numbers, records = np.zeros(math.prod(asked.shape), np.int64), 0
+        with self._connection.cursor() as cursor:
+            cursor.execute(query.encode(), self._words)
+            while rows := cursor.fetchmany(_ROWS):
+                if not all(len(row) == 3 and all(type(number) is int for number in row) for row in rows):
+                    raise Damaged
+                found, number, total = np.array(rows, np.int64).T
+                records += int(number.sum())
+                inside = (found >= 0) & (found < len(numbers))
+                np.add.at(numbers, found[inside], total[inside])
+        return numbers, records
+
+    def _fetched(self, query: str) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            return cursor.execute(query.encode(), self._words).fetchall()
+
+    def _records(self, axes: Sequence[int] | None = None, *, reasons: bool) -> str:
+        """A query for the places of all records; see :func:`.compiled.records`."""
+        axes = range(len(self._spec.attributes)) if axes is None else axes
+        return compiled.records(self, self._spec, self._columns, self._table, axes, reasons=reasons)
+
+    # ------------------------------------------------------------------ the engine's words
+
+    def word(self, axis: int, text: str) -> str:
+        """By an array that is a parameter, byte by byte, whatever the column's collation holds to be equal."""
+        return f'(array_position(%(w{axis})s::text[], ({text})::text COLLATE "C") - 1)'
+
+    def is_nan(self, column: str) -> str:
+        """Which equals itself here."""
+        return f"{column} = 'NaN'"
+
+    def is_infinite(self, column: str) -> str:
+        """Above or below all numbers."""
+        return f"{column} IN ('Infinity', '-Infinity')"
+
+    def looked_up(self, axis: int, place: str, numbers: NDArray[np.int64]) -> str:
+        """In an array, of which every number is as near."""
+        return f"('{{{','.join(map(str, numbers.tolist()))}}}'::bigint[])[CAST({place} + 1 AS INTEGER)]"
+
+
+def _labels(attribute: Attribute) -> list[str]:
+    """The categories as text.
+
+    Raises:
+        InvalidDataset: when they are too many to be looked for.
+    """
+    labels = list(map(str, attribute.values or ()))
+    if len(labels) > MOST_CATEGORIES:
+        raise InvalidDataset(
+            f'source: attribute "{attribute.name}" has {len(labels):,} categories, and in a database at most '
+            f"{MOST_CATEGORIES:,} are told apart: declare codes (size), or upload the file",
+            attribute=attribute.name,
+        )
+    return labels
