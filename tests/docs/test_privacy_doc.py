@@ -78,6 +78,16 @@ def timing_rows(measured: dict[str, Any]) -> list[str]:
     ]
 
 
+def test_propositions_are_numbered_once(root: Path, document: str) -> None:
+    """Catches two proofs of one number, and a decision that cites one that is not there."""
+    numbers = re.findall(r"^\*\*Proposition (\w+)\.\*\*", document, re.MULTILINE)
+    assert len(numbers) > 20
+    assert len(set(numbers)) == len(numbers)
+    for decision in sorted((root / "docs" / "decisions").glob("*.md")):
+        if "privacy.md" in (text := decision.read_text()):
+            assert set(re.findall(r"privacy\.md[^\n]*?proposition (\w+)", text)) <= set(numbers), decision.name
+
+
 def test_reply_times_are_shown_as_measured(root: Path, document: str) -> None:
     """Catches a new measurement that the document does not know of, and numbers made prettier by hand."""
     measured = json.loads((root / "benchmarks" / "results" / "timing.json").read_text())
