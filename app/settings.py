@@ -116,6 +116,11 @@ class Settings(BaseSettings):
         description="Folders, with a colon between two, below which a declaration may name files as its source. "
         "Unset: none.",
     )
+    source_hosts: str | None = Field(
+        None,
+        description="Hosts of databases, each alone or with a port, with a comma between two, that a connection may "
+        "name. Unset: none.",
+    )
     source_queries: int = Field(
         2, ge=1, le=64, description="How many questions to sources are counted at a time, of different principals."
     )
@@ -318,6 +323,11 @@ class Settings(BaseSettings):
             hidden = isinstance(value, SecretStr) or name == "database_url"
             rows.append((variable, "unset" if value is None else "set, not shown" if hidden else str(value), meaning))
         return rows
+
+    @property
+    def hosts_of_sources(self) -> frozenset[str]:
+        """Hosts of databases that a connection may name."""
+        return frozenset(host.strip() for host in (self.source_hosts or "").split(",") if host.strip())
 
     @property
     def folders_of_sources(self) -> tuple[Path, ...]:

@@ -13,6 +13,7 @@ from app.services.upkeep import forfeit as forfeit_all
 from app.services.upkeep import reseal
 from app.settings import Settings
 from app.storage import backup as backups
+from app.storage.connections import SealedConnections
 from app.storage.database import is_sqlite, make_engines
 from app.storage.ledger_watch import LedgerWatch
 from app.storage.migrate import NewerDatabase, pending
@@ -165,6 +166,7 @@ def rotate_vault() -> int:
                 for each in (settings.vault_old_key_bytes(), key)
             )
             done, lost = reseal(store, VaultResealer(old, new, store.await_writers))
+            lost += SealedConnections(new, store, ()).reseal(old)
         finally:
             store.close()
     if lost:

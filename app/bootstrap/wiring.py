@@ -38,8 +38,9 @@ from app.services.audit_jobs import AuditJobs
 from app.services.audits import Audits
 from app.services.checks import Checks
 from app.services.commitments import Commitments
+from app.services.connections import Connections
 from app.services.cosignatures import Cosignatures
-from app.services.datasets import Datasets
+from app.services.datasets import Datasets, connections_in_use
 from app.services.dummy_datasets import DummyDatasets
 from app.services.exports import ExportSpace
 from app.services.grants import Grants
@@ -64,6 +65,7 @@ from app.services.sql import Sql
 from app.services.transcripts import Transcripts
 from app.settings import Settings
 from app.storage.audit_store import SqlAudits
+from app.storage.connections import SealedConnections
 from app.storage.database import DataDirLock, database_bytes, is_sqlite, make_engines
 from app.storage.kept_counts import KeptFiles
 from app.storage.ledger_watch import LedgerWatch
@@ -71,7 +73,7 @@ from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.private_store import VaultStore
 from app.storage.snapshots import SnapshotFiles
-from app.storage.sources import ParquetFolders, Sources
+from app.storage.sources import ParquetFolders, PostgresTables, Sources
 from app.storage.store import SqlStore
 from app.storage.vault import Vault
 
@@ -118,13 +120,17 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     reading, writing = make_engines(settings.sqlalchemy_url)
     store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
     vault = Vault(settings.vault_dir, settings.vault_key_bytes(), keys_folder=settings.keys_dir)
+    outside = SealedConnections(vault, store, settings.hosts_of_sources)
     readers = ProcessReaders(source_seconds=settings.source_deadline_seconds)
     private = VaultStore(
         vault,
         settings.memory_limit,
         store.await_writers,
         readers,
-        Sources(ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit)),
+        Sources(
+            ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit),
+            PostgresTables(outside.open, settings.source_deadline_seconds),
+        ),
         KeptFiles(vault, store),
     )
     snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
@@ -228,6 +234,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         registration,
         Checks(registration, private),
         Grants(store, datasets),
+        Connections(outside, utc_now, partial(connections_in_use, store)),
         Commitments(store, private, utc_now, datasets),
         retirement,
         dummies,

@@ -8,6 +8,7 @@ import traceback
 
 from app.cli.commands import (  # noqa: F401 - they add themselves
     audits,
+    connections,
     datasets,
     principals,
     questions,

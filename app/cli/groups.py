@@ -27,6 +27,7 @@ cli = typer.Typer(
     context_settings=HELP,
 )
 principals = _group("Who may call the service.")
+connections = _group("Connections to databases whose tables data sets name.")
 datasets = _group("Private data sets and their budgets.")
 sessions = _group("Sessions of adaptively chosen queries.")
 releases = _group("Releases of workloads that are known in advance.")
@@ -34,6 +35,7 @@ vault = _group("Private files at rest.")
 log = _group("The key of the log.")
 audits = _group("Checks of transcripts and of the log.")
 cli.add_typer(principals, name="principal")
+cli.add_typer(connections, name="connection")
 cli.add_typer(datasets, name="dataset")
 cli.add_typer(sessions, name="session")
 cli.add_typer(releases, name="release")
@@ -58,4 +60,4 @@ def _whole(
 
 
 #: All of them, each with its commands.
-groups = (cli, principals, datasets, sessions, releases, vault, log, audits)
+groups = (cli, principals, connections, datasets, sessions, releases, vault, log, audits)

@@ -25,6 +25,13 @@ def text_of(argument: str) -> str:
     return argument
 
 
+def read_secret(what: str) -> str:
+    """A secret from standard input: at a terminal it is asked for and not shown, else it is all that comes."""
+    if sys.stdin.isatty():
+        return str(typer.prompt(what, hide_input=True))
+    return sys.stdin.read().strip()
+
+
 def parse_object(text: str, where: str) -> dict[str, Any]:
     """A JSON object.
 

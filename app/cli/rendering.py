@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Cell,
         Check,
         Comparison,
+        Connection,
         Dataset,
         Grant,
         Holder,
@@ -390,6 +391,15 @@ def show_sessions(found: list[SessionState], *, as_json: bool) -> None:
         for state in found
     ]
     _show_list(names, rows, "no sessions")
+
+
+def show_connections(found: list[Connection], *, as_json: bool) -> None:
+    """Print connections to databases, one row each."""
+    if as_json:
+        print_json([each.raw for each in found])
+        return
+    rows = [(each.name, each.created_at, each.created_by) for each in found]
+    _show_list(columns("name", "since", "added by", whole=("name", "since")), rows, "no connections")
 
 
 def show_principals(found: list[Principal], *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from app.http.middleware import Observe, location
 from app.http.openapi import describe, problem_responses
 from app.http.routes import (
     audits,
+    connections,
     datasets,
     docs,
     grants,
@@ -42,6 +43,7 @@ logger = structlog.get_logger("app.http")
 RESOURCES = (
     sessions,
     operation,
+    connections,
     principals,
     datasets,
     grants,

@@ -36,6 +36,15 @@ class PrincipalRequest(Body):
     role: Annotated[Any, WithJsonSchema({"enum": ["admin", "analyst", "auditor"]})]
 
 
+class ConnectionRequest(Body):
+    """A connection to be added."""
+
+    refusal = "give name and url, and nothing else"
+
+    name: Annotated[Any, WithJsonSchema({"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,62}$"})]
+    url: Annotated[Any, WithJsonSchema({"type": "string", "format": "password", "maxLength": 4096})]
+
+
 class KeyRequest(Body):
     """A new key, of which nothing is to be said."""
 
@@ -165,6 +174,14 @@ class NewPrincipal(Reply):
     name: str
     role: Literal["admin", "analyst", "auditor"]
     api_key: str
+
+
+class ConnectionView(Reply):
+    """A connection to a database, without its secret."""
+
+    name: str
+    created_at: str
+    created_by: str
 
 
 class PrincipalView(Reply):
@@ -707,6 +724,12 @@ class Proof(Reply):
     """The hashes of a proof (RFC 6962), in base64."""
 
     hashes: list[str]
+
+
+class Connections(Page):
+    """Connections by name."""
+
+    items: list[ConnectionView]
 
 
 class Principals(Page):

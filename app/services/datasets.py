@@ -100,6 +100,12 @@ def file_names(store: Store) -> list[str]:
         return [entry["file_name"] for entry in tx.vault_entries().values()]
 
 
+def connections_in_use(store: Store) -> set[str]:
+    """The connections that data sets are asked through."""
+    with store.read() as tx:
+        return {entry["connection"] for entry in tx.vault_entries().values() if "connection" in entry}
+
+
 class Datasets:
     """Shows data sets, and finds and locks them for other use cases."""
 

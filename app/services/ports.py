@@ -448,7 +448,8 @@ class StoreHeld(Exception):
 class Upload:
     """A declared data set with its private numbers, parsed and checked. ``file`` is what a commitment is made of;
     ``data`` is opaque here, as is ``contents``, by which the store knows it again. ``report`` is of a table: how many
-    records were read, kept, dropped and clamped, and which of its attributes was the reason how often.
+    records were read, kept, dropped and clamped, and which of its attributes was the reason how often. ``connection``
+    is that of records that are asked later.
     """
 
     spec: Spec
@@ -457,6 +458,7 @@ class Upload:
     data: Any = field(repr=False)
     contents: Mapping[str, bytes] = field(repr=False)
     report: Mapping[str, Any] | None = field(default=None, repr=False)
+    connection: str | None = None
 
 
 class PrivateStore(Protocol):

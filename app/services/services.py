@@ -9,6 +9,7 @@ from app.services.audit_jobs import AuditJobs
 from app.services.audits import Audits
 from app.services.checks import Checks
 from app.services.commitments import Commitments
+from app.services.connections import Connections
 from app.services.datasets import Datasets
 from app.services.dummy_datasets import DummyDatasets
 from app.services.grants import Grants
@@ -39,6 +40,7 @@ class Services:
     registration: Registration
     checks: Checks
     grants: Grants
+    connections: Connections
     commitments: Commitments
     retirement: Retirement
     dummies: DummyDatasets

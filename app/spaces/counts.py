@@ -144,7 +144,7 @@ class CellCounts(Tally):
         lengths = counts.shape
         if self.among is not None:
             axes, selection = self.among
-            if axes == self.named and not self.axes and not self.factors:
+            if axes == self.named and not self.axes and not self.where and not self.factors:
                 return np.asarray(counts[selection].sum(dtype=np.int64))
             counts = counts * selection.reshape(
                 [length if axis in axes else 1 for axis, length in zip(self.named, lengths, strict=True)]

@@ -23,7 +23,7 @@ import structlog
 from numpy.lib import format as npy
 
 from app.declarations.drafts import ColumnSummary, Layout
-from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec, TableSpec, published
+from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, PostgresTable, Spec, TableSpec, published
 from app.services.errors import Unavailable
 from app.services.ports import Upload
 from app.services.registered import RegisteredCounts
@@ -126,7 +126,10 @@ class VaultStore:
         data = found.data
         array = data.array if isinstance(data, DenseData) else data.about
         contents = {"upload": found.identity, "numbers": content_of(data)}
-        return Upload(published(spec), float(data.mass), _saved(array), data, contents, found.report.view())
+        asked = isinstance(data, SourceData) and isinstance(spec.source, PostgresTable)
+        connection = spec.source.connection if asked else None  # type: ignore[union-attr]
+        report = found.report.view()
+        return Upload(published(spec), float(data.mass), _saved(array), data, contents, report, connection)
 
     def columns(self, filename: str, path: Path, layout: Layout) -> tuple[str, ...] | None:
         """Names of the columns of a table's file; None for an array of counts, which names none.
@@ -164,7 +167,8 @@ class VaultStore:
                 retry_after=60,
             ) from None
         marks = {what: self._vault.mark(entry.file_name, content) for what, content in upload.contents.items()}
-        return {"file_name": entry.file_name, "digest": entry.digest, **marks}
+        told = {"file_name": entry.file_name, "digest": entry.digest, **marks}
+        return told if upload.connection is None else {**told, "connection": upload.connection}
 
     def commitment_key(self, entry: dict[str, str]) -> bytes | None:
         """The key that is in the file, which is read and verified; None where it has none.

@@ -118,6 +118,16 @@ kept_counts = Table(
     Column("entry", Text, nullable=False),
 )
 
+#: Connections to databases outside: ``sealed`` is a URL with its secret, under a key that is made of the vault's.
+connections = Table(
+    "connections",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("sealed", Text, nullable=False),
+    Column("created_at", String(32), nullable=False),
+    Column("created_by", String(64), nullable=False),
+)
+
 #: What closed sessions have spent of a data set, added up by whose they are and whether their noise was pure.
 standing = Table(
     "standing",

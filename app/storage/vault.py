@@ -33,6 +33,7 @@ import secrets
 import stat
 import struct
 import threading
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +63,8 @@ _LOCK = ".registrations.lock"
 _DIGEST_KEY = "vault-digest.key"
 #: What a header calls the key of the commitment.
 _COMMITMENT = "commitment_key"
+#: For what keys of short secrets are derived.
+_SECRET = b"curator connection\0"
 
 
 class VaultError(Exception):
@@ -212,6 +215,33 @@ class Vault:
         """
         context = b"curator vault mark\0" + file_name.encode() + b"\0"
         return hmac.new(self._load_digest_key(), context + content, hashlib.sha256).hexdigest()
+
+    def seal_secret(self, name: str, secret: str) -> str:
+        """A short secret, sealed for a name under a key of its own that is made of the vault's.
+
+        Raises VaultError where the vault has no key.
+        """
+        salt = secrets.token_bytes(_SALT_BYTES)
+        # The key is used this once, so that the nonce may be any.
+        sealed = AESGCM(self._secret_key(salt)).encrypt(_nonce(0), secret.encode(), _SECRET + name.encode())
+        return b64encode(salt + sealed).decode()
+
+    def open_secret(self, name: str, sealed: str) -> str:
+        """A secret that was sealed for a name.
+
+        Raises VaultError where the vault has no key, VaultWrongKey where that does not open it.
+        """
+        try:
+            told = b64decode(sealed, validate=True)
+            salt, rest = told[:_SALT_BYTES], told[_SALT_BYTES:]
+            return AESGCM(self._secret_key(salt)).decrypt(_nonce(0), rest, _SECRET + name.encode()).decode()
+        except (InvalidTag, ValueError):
+            raise VaultWrongKey("a secret was sealed with another key, or is altered") from None
+
+    def _secret_key(self, salt: bytes) -> bytes:
+        if self._key is None:
+            raise VaultError("the vault has no key")
+        return _derive(self._key, salt, _SECRET)
 
     def stamp(self, entry: VaultEntry) -> FileStamp:
         """How the file looks from outside.

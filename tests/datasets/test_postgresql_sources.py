@@ -31,11 +31,11 @@ from app.storage.kept_counts import NOTHING_KEPT
 from app.storage.private_data import DenseData, SourceData
 from app.storage.sources import ParquetFolders, PostgresTables, Sources, parquet, postgresql
 from tests.datasets import source_files as plain
+from tests.datasets.outside import SCHEMA, Database, outside
 from tests.datasets.source_files import JSON, declare
 from tests.datasets.test_asked_sources import BY_WARD, OLD, SUM, WARD, YEAR, told
 from tests.datasets.test_sources import MEMORY, sources
 from tests.kit.patience import patience
-from tests.kit.postgres import server_of_run
 from tests.questions.test_exact_counts import brute, same, tallies
 
 pytestmark = [pytest.mark.unit, pytest.mark.slow]
@@ -46,49 +46,17 @@ TYPES = {
     pa.float64(): "double precision", pa.string(): "text", pa.bool_(): "boolean", pa.date32(): "date",
     pa.timestamp("s"): "timestamp", pa.timestamp("ms"): "timestamp", pa.timestamp("us"): "timestamp",
 }  # fmt: skip
-SCHEMA = "clinic %s\"'"
-
-
-class Database:
-    """A database with a table, an owner, and a role that reads."""
-
-    def __init__(self, owner: psycopg.Connection[Any], role: str, reader: str) -> None:
-        self.owner, self.role, self.reader = owner, sql.Identifier(role), reader
-
-    def fill(self, columns: Sequence[tuple[str, str]], records: Sequence[Sequence[Any]], name: str = "visits") -> None:
-        """A table with these columns and records."""
-        table = sql.Identifier(SCHEMA, name)
-        fields = [sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind)) for column, kind in columns]
-        self.run(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
-        self.run(sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(fields)))
-        self.run(sql.SQL("GRANT SELECT ON {} TO {}").format(table, self.role))
-        with self.owner.cursor() as cursor, cursor.copy(sql.SQL("COPY {} FROM STDIN").format(table)) as copy:
-            for record in records:
-                copy.write_row(record)
-
-    def run(self, statement: Any, *values: Any) -> None:
-        self.owner.execute(statement, values or None)
-
-    def sources(self, seconds: float = 60.0) -> Sources:
-        found = PostgresTables(lambda name: self.reader, seconds)
-        return Sources(ParquetFolders(parquet, (), MEMORY), found)
 
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[Database]:
-    """A database of this module's own on the run's server."""
-    server = server_of_run()
-    name, role = (f"{what}_{time.monotonic_ns()}" for what in ("sources", "reader"))
-    with psycopg.connect(server, autocommit=True) as root:
-        root.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        root.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
-        with psycopg.connect(server, dbname=name, autocommit=True) as owner:
-            owner.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
-            usage = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}")
-            owner.execute(usage.format(sql.Identifier(SCHEMA), sql.Identifier(role)))
-            yield Database(owner, role, psycopg.conninfo.make_conninfo(server, dbname=name, user=role))
-        root.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
-        root.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+    with outside() as found:
+        yield found
+
+
+def sources_of(database: Database, seconds: float = 60.0) -> Sources:
+    found = PostgresTables(lambda name: database.reader, seconds)
+    return Sources(ParquetFolders(parquet, (), MEMORY), found)
 
 
 def declared(attributes: Sequence[JSON], name: str = "visits", **more: Any) -> TableSpec:
@@ -100,7 +68,7 @@ def declared(attributes: Sequence[JSON], name: str = "visits", **more: Any) -> T
 
 def asked_counts(database: Database, attributes: Sequence[JSON], seconds: float = 60.0, **more: Any) -> AskedCounts:
     """What a table's records are asked by: every table is too wide."""
-    found = database.sources(seconds)
+    found = sources_of(database, seconds)
     spec = declared(attributes, **more)
     data = found.register(spec).data
     assert isinstance(data, SourceData)
@@ -133,14 +101,14 @@ def test_what_is_told_is_what_a_plain_loop_counts(database: Database, source: An
     expected = plain.count(attributes, records)
     if expected.outside or not records:
         with pytest.raises(InvalidDataset) as refused:
-            database.sources().register(declared(attributes))
+            sources_of(database).register(declared(attributes))
         assert refused.value.extra == ({"outside": dict(expected.outside)} if expected.outside else {})
         return
     shape = tuple(plain.places(a) + bool(a.get("missing")) for a in attributes)
     entries = np.zeros(shape, np.int64)
     for cell, number in expected.cells.items():
         entries[cell] = number
-    found = database.sources().register(declared(attributes))
+    found = sources_of(database).register(declared(attributes))
     assert isinstance(found.data, DenseData)
     assert (found.data.array == entries).all()
     assert found.report.view()["clamped"] == expected.moved
@@ -248,13 +216,13 @@ def test_what_is_not_counted_is_refused(database: Database, what: str) -> None:
     visits(database)
     database.run(sql.SQL(REFUSED[what][0]).format(table=TABLE, role=database.role))
     with pytest.raises(InvalidDataset, match=REFUSED[what][1]):
-        database.sources().register(declared([WARD, YEAR]))
+        sources_of(database).register(declared([WARD, YEAR]))
 
 
 def test_too_many_categories_are_refused(database: Database) -> None:
     labels = [f"w{k}" for k in range(postgresql.MOST_CATEGORIES + 1)]
     with pytest.raises(InvalidDataset, match="categories"):
-        database.sources().register(declared([{"name": "ward", "values": labels}]))
+        sources_of(database).register(declared([{"name": "ward", "values": labels}]))
 
 
 @pytest.mark.usefixtures("wide")
@@ -287,7 +255,7 @@ def test_a_value_that_the_engine_stumbles_over_is_told_nobody(database: Database
         spec = [{"name": "ward", "values": labels}]
         assert told(asked_counts(database, spec), CellCounts((0,), (None,), (len(labels),)))[0][-1] == 1
     with pytest.raises(InvalidDataset) as refused:
-        database.sources().register(declared([{"name": "ward", "values": ["x"]}]))
+        sources_of(database).register(declared([{"name": "ward", "values": ["x"]}]))
     assert "zebra" not in refused.value.detail
 
 

@@ -423,6 +423,7 @@ STATEMENTS = [
 ROUTES: list[tuple[str, str, list[Any]]] = [
     ("POST", "/v1/principals", [{"name": "spare", "role": "analyst"}]),
     ("POST", "/v1/principals/NAME/key", [{}]),
+    ("POST", "/v1/connections", [{"name": "c", "url": "postgresql://u:p@127.0.0.1/d"}]),
     ("POST", "/v1/datasets/NAME/commitment", [{}]),
     ("PUT", "/v1/datasets/NAME/grants/ann", [{"epsilon": 0.9}]),
     ("POST", "/v1/plans", [SESSION, {**SESSION, "mechanisms": [{"construction": "mw"}, {"construction": "fk"}]}]),
@@ -462,6 +463,8 @@ ROUTES: list[tuple[str, str, list[Any]]] = [
     ("GET", "/v1/datasets/NAME/measurements", [None]),
     ("GET", "/v1/datasets/NAME/measurements/SESSION", [None]),
     ("GET", "/v1/principals", [None]),
+    ("GET", "/v1/connections", [None]),
+    ("DELETE", "/v1/connections/NAME", [None]),
     ("DELETE", "/v1/principals/spare", [None]),
     ("DELETE", "/v1/datasets/spare", [None]),
 ]

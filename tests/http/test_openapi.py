@@ -8,6 +8,7 @@ is not of the schema it gives; what breaks the document's own schema must be ref
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -49,6 +50,7 @@ OPERATIONS = {
     .replace("0123456789abcdef0123456789abcdef", "{id}")
     .replace("/entries/1", "/entries/{sequence}")
     .replace("principals/nobody", "principals/{name}")
+    .replace("connections/nobody", "connections/{name}")
     .replace("grants/nobody", "grants/{principal}")
     .replace("witnesses/nobody", "witnesses/{name}")
     .replace("0" * 64, "{id}"): roles.split()
@@ -81,13 +83,14 @@ KINDS: list[tuple[JSON, str, bytes, JSON]] = [
 RACING = {"DELETE /v1/releases/{id}"}
 #: A body of theirs that succeeds takes more than their schema can tell: a spec within a string, and a file to match; or
 #: a workload of the data set's kind, with a method that serves it; or a signature; or a statement of SQL; or that no
-#: other audit is under way.
+#: other audit is under way; or a URL.
 BEYOND_SCHEMA = {
     "POST /v1/datasets",
     "POST /v1/datasets/check",
     "POST /v1/releases",
     "POST /v1/log/cosignatures",
     "POST /v1/audits",
+    "POST /v1/connections",
     "POST /v1/sessions/{id}/sql",
     "POST /v1/datasets/{name}/sql",
 }
@@ -99,7 +102,8 @@ schemathesis.openapi.media_type(ARROW, _eight.map(arrow) | st.binary(max_size=20
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("fuzzed"), noise=Noise(), memory_limit=64 << 20) as running:
+    how = {"vault_key": base64.b64encode(bytes(32)).decode(), "source_hosts": "127.0.0.1"}
+    with serving(tmp_path_factory.mktemp("fuzzed"), noise=Noise(), memory_limit=64 << 20, **how) as running:
         for kind, filename, data, mechanism in KINDS:
             spec = {**kind, "name": unique(kind["kind"]), "budget": {"epsilon": 1.0, "delta": 1e-6}}
             assert register(running.admin, spec, data, filename).status_code == 201
@@ -142,6 +146,10 @@ def existing(service: Service, client: httpx.Client, label: str) -> dict[str, An
     if "/principals/{name}" in label:
         found["name"] = unique("leaver")
         service.principal("analyst", found["name"])
+    if "/connections/{name}" in label:
+        found["name"] = unique("connection")
+        asked = {"name": found["name"], "url": "postgresql://u:p@127.0.0.1/d"}
+        assert service.admin.post("/v1/connections", json=asked).status_code == 201
     if "/witnesses/{name}" in label:
         found["name"], witness = unique("witness"), Witness(os.urandom(32))
         auditor = service.principal("auditor", found["name"])

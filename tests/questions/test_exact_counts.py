@@ -234,6 +234,15 @@ def test_numbers_are_those_of_brute_force_and_together_those_of_each_alone(held:
         assert same(other, expected)
 
 
+@pytest.mark.parametrize("held", [name for name, (what, _) in HELD.items() if what == "table"])
+def test_a_selection_beside_a_condition_on_the_same_attribute(held: str) -> None:
+    """Both hold. Would catch one that makes the other forgotten, as where a selection is of all that is asked about."""
+    entries = np.arange(24).reshape(SHAPES["table"])
+    selection = np.array([False, True, True])
+    asked = CellCounts((), (), (), where=((0, slice(0, 2)),), among=((0,), selection), again=True)
+    assert list(HELD[held][1](entries).tell([asked])) == [entries[1].sum()]
+
+
 @each_kind
 @pytest.mark.parametrize("number", [2**62 - 1, 2**53 + 1])
 def test_numbers_are_exact_to_the_last(held: str, number: int) -> None:

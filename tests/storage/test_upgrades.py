@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, MetaData, select, text
+from sqlalchemy import Engine, MetaData, insert, select, text
 
 from app.bootstrap import maintenance, preconditions
 from app.services import session_opening
@@ -154,6 +154,10 @@ def live(world: World) -> Asked:
         row = tx.dataset("table")
     assert row is not None
     vault = Vault(world.folder / "vault", None, keys_folder=world.folder / "keys")
+    with world.store.write() as tx:
+        told = {"name": "c", "sealed": "s", "created_at": "2026-01-01T00:00:00Z", "created_by": "admin"}
+        tx.connection.execute(insert(metadata.tables["connections"]), told)
+        tx.commit()
     KeptFiles(vault, world.store).of(row.vault_entry["file_name"]).keep(CellCounts((), (), ()), np.array(7))
     world.open(ann, "gone")
     services.retirement.retire(ADMIN, "gone")

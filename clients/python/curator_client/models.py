@@ -79,6 +79,23 @@ class Key(str):
 
 
 @dataclass(frozen=True)
+class Connection:
+    """A connection to a database outside, without its secret."""
+
+    name: str
+    created_at: str
+    created_by: str
+    raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From an item of ``GET /v1/connections``."""
+        return cls(
+            str(need(reply, "name")), str(need(reply, "created_at")), str(need(reply, "created_by")), dict(reply)
+        )
+
+
+@dataclass(frozen=True)
 class Principal:
     """Somebody who may call the service, or might until ``revoked_at``."""
 

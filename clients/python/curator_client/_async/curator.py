@@ -26,6 +26,7 @@ from curator_client.models import (
     Check,
     Commitment,
     Comparison,
+    Connection,
     Grant,
     Holder,
     Key,
@@ -105,6 +106,18 @@ class AsyncCurator:
     async def principals(self) -> list[Principal]:
         """Everybody who may call or ever might, without keys."""
         return [Principal.parse(item) for item in await self._service.items("/v1/principals")]
+
+    async def add_connection(self, name: str, url: str) -> None:
+        """Add a connection to a database, by a URL with its secret, which nobody is shown again. For administrators."""
+        await self._json(json_call("POST", "/v1/connections", {"name": name, "url": url}))
+
+    async def connections(self) -> list[Connection]:
+        """All connections by name, without their secrets. For administrators."""
+        return [Connection.parse(item) for item in await self._service.items("/v1/connections")]
+
+    async def remove_connection(self, name: str) -> None:
+        """Forget a connection for good. For administrators."""
+        await self._send(Call("DELETE", f"/v1/connections/{segment(name)}"))
 
     async def rotate_key(self, name: str) -> Key:
         """Replace a principal's key, also a revoked one. The new key is in this reply alone."""

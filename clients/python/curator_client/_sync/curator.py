@@ -28,6 +28,7 @@ from curator_client.models import (
     Check,
     Commitment,
     Comparison,
+    Connection,
     Grant,
     Holder,
     Key,
@@ -107,6 +108,18 @@ class Curator:
     def principals(self) -> list[Principal]:
         """Everybody who may call or ever might, without keys."""
         return [Principal.parse(item) for item in self._service.items("/v1/principals")]
+
+    def add_connection(self, name: str, url: str) -> None:
+        """Add a connection to a database, by a URL with its secret, which nobody is shown again. For administrators."""
+        self._json(json_call("POST", "/v1/connections", {"name": name, "url": url}))
+
+    def connections(self) -> list[Connection]:
+        """All connections by name, without their secrets. For administrators."""
+        return [Connection.parse(item) for item in self._service.items("/v1/connections")]
+
+    def remove_connection(self, name: str) -> None:
+        """Forget a connection for good. For administrators."""
+        self._send(Call("DELETE", f"/v1/connections/{segment(name)}"))
 
     def rotate_key(self, name: str) -> Key:
         """Replace a principal's key, also a revoked one. The new key is in this reply alone."""

@@ -1,0 +1,158 @@
+"""Connections to databases outside: each a URL with its secret, sealed under the vault's key, in a row by its name.
+
+What is sealed is opened by whoever asks a source, and by nobody else: no list, log or error has a host, a user or a
+password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import psycopg
+from psycopg import conninfo
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from app.declarations.errors import InvalidDataset, InvalidRequest
+from app.services.errors import Conflict, Unavailable
+from app.storage import tables as t
+from app.storage.store import SqlStore
+from app.storage.vault import Vault, VaultError
+
+c = t.connections.c
+#: What a URL may say. All else reads other files, changes settings, or picks a server by more than its name.
+_ALLOWED = frozenset({"host", "port", "dbname", "user", "password", "sslmode", "connect_timeout"})
+_ENCRYPTED = frozenset({"require", "verify-ca", "verify-full"})
+_HERE = frozenset({"127.0.0.1", "::1", "localhost"})
+#: Bytes of a URL.
+MOST_BYTES = 4096
+
+
+class SealedConnections:
+    """Named connections; see :class:`app.services.connections.Stored`.
+
+    Args:
+        vault: whose key seals them.
+        store: of the rows.
+        hosts: those that a URL may name, each alone or with a port, or a folder of a local socket.
+    """
+
+    def __init__(self, vault: Vault, store: SqlStore, hosts: Collection[str]) -> None:
+        self._vault, self._store, self._hosts = vault, store, frozenset(hosts)
+
+    def add(self, name: str, url: str, by: str, now: str) -> None:
+        """Seal a URL under a name.
+
+        Raises:
+            InvalidRequest: naming what of it to change, never what it says; or that the vault has no key.
+            Conflict: when the name is in use.
+        """
+        self._check(url)
+        try:
+            sealed = self._vault.seal_secret(name, url)
+        except VaultError:
+            raise InvalidRequest(
+                "this server's vault has no key, and keeps no secrets: have its operator set CURATOR_VAULT_KEY"
+            ) from None
+        with self._store.write() as tx:
+            try:
+                tx.connection.execute(
+                    insert(t.connections), {"name": name, "sealed": sealed, "created_at": now, "created_by": by}
+                )
+            except IntegrityError:
+                raise Conflict(f"the connection {name!r} is there: remove it first, or take another name") from None
+            tx.commit()
+
+    def page(self, after: str, most: int) -> tuple[list[dict[str, str]], bool]:
+        """Up to ``most`` connections by name beyond another one, without secrets, and whether there are others."""
+        with self._store.read() as tx:
+            found = select(c.name, c.created_at, c.created_by).where(c.name > after).order_by(c.name).limit(most + 1)
+            told = tx.connection.execute(found).all()
+        rows = [{"name": row.name, "created_at": row.created_at, "created_by": row.created_by} for row in told]
+        return rows[:most], len(rows) > most
+
+    def remove(self, name: str) -> bool:
+        """Forget a connection for good; whether there was one."""
+        with self._store.write() as tx:
+            removed = tx.connection.execute(delete(t.connections).where(c.name == name)).rowcount
+            tx.commit()
+        return bool(removed)
+
+    def open(self, name: str) -> str:
+        """The URL of a connection, for whoever asks a source.
+
+        Raises:
+            InvalidDataset: when there is none of this name, or its host is not one of the server's any more.
+            Unavailable: when it was sealed under another key.
+        """
+        with self._store.read() as tx:
+            sealed = tx.connection.execute(select(c.sealed).where(c.name == name)).scalar_one_or_none()
+        if sealed is None:
+            raise InvalidDataset("source.connection: there is none of this name: an admin adds it first")
+        try:
+            url = self._vault.open_secret(name, sealed)
+        except VaultError:
+            raise Unavailable(
+                "the connection was sealed under another key: an operator must look", retry_after=60
+            ) from None
+        try:
+            self._check(url)
+        except InvalidRequest as error:
+            raise InvalidDataset(f"source.connection: {error.detail}") from None
+        return url
+
+    def reseal(self, old: Vault) -> Sequence[str]:
+        """Seal what another key has sealed under this vault's; the names of those that neither opens."""
+        lost = []
+        with self._store.write() as tx:
+            for name, sealed in tx.connection.execute(select(c.name, c.sealed)).all():
+                if self._opens(self._vault, name, sealed) is not None:
+                    continue
+                url = self._opens(old, name, sealed)
+                if url is None:
+                    lost.append(name)
+                    continue
+                again = self._vault.seal_secret(name, url)
+                tx.connection.execute(update(t.connections).where(c.name == name).values(sealed=again))
+            tx.commit()
+        return lost
+
+    @staticmethod
+    def _opens(vault: Vault, name: str, sealed: str) -> str | None:
+        try:
+            return vault.open_secret(name, sealed)
+        except VaultError:
+            return None
+
+    def _check(self, url: str) -> None:
+        """Refuse a URL that leads elsewhere than the operator allows, or in the clear.
+
+        Raises:
+            InvalidRequest: naming what of it to change, never what it says.
+        """
+        try:
+            if len(url.encode()) > MOST_BYTES or not url.startswith(("postgresql://", "postgres://")):
+                raise ValueError
+            told = {word: str(value) for word, value in conninfo.conninfo_to_dict(url).items() if value is not None}
+        except (psycopg.Error, ValueError):
+            raise InvalidRequest(
+                "url: it is no URL of PostgreSQL, as postgresql://user:password@host:5432/database?sslmode=verify-full"
+            ) from None
+        if beyond := sorted(set(told) - _ALLOWED):
+            raise InvalidRequest(
+                f"url: it may have {', '.join(sorted(_ALLOWED))}, and nothing else: leave {', '.join(beyond)} out"
+            )
+        if not {"host", "user", "dbname"} <= set(told):
+            raise InvalidRequest("url: name a host, a user and a database")
+        hosts, ports = told["host"].split(","), told.get("port", "5432").split(",")
+        for number, host in enumerate(hosts):
+            port = ports[min(number, len(ports) - 1)] or "5432"
+            if host not in self._hosts and f"{host}:{port}" not in self._hosts:
+                raise InvalidRequest(
+                    "url: its host is not one that this server may ask: have its operator add it to "
+                    "CURATOR_SOURCE_HOSTS"
+                )
+            if not host.startswith("/") and host not in _HERE and told.get("sslmode") not in _ENCRYPTED:
+                raise InvalidRequest(
+                    "url: let sslmode be verify-full, or require or verify-ca: nothing goes in the clear"
+                )

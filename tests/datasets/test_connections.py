@@ -1,0 +1,231 @@
+"""Connections to databases outside, and data sets of their tables, from outside: by HTTP, the client and the command.
+
+They would catch a secret that anybody is told or that lies about unsealed, a host that the operator did not name, and
+answers of a table that differ from its records.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg import conninfo, sql
+from typer.testing import CliRunner
+
+import app.cli.application  # noqa: F401 - with all commands
+from app.cli.groups import cli
+from app.declarations.errors import CuratorError, InvalidRequest
+from app.storage.connections import SealedConnections
+from app.storage.vault import Vault, VaultError
+from curator_client import Curator
+from tests.audit.auditing import audited
+from tests.datasets.outside import SCHEMA, Database, outside
+from tests.datasets.source_files import JSON, declare
+from tests.kit.noise import Noise, nothing
+from tests.kit.service import Service, ask, refused, serving, unique, where
+
+pytestmark = pytest.mark.api
+
+KEY = base64.b64encode(bytes(range(32))).decode()
+WARDS, YEARS, MONTHS = np.arange(300) % 3, np.arange(300) * 800, np.arange(300) % 12
+ATTRIBUTES: list[JSON] = [
+    {"name": "ward", "size": 3, "column": "zebra ward"},
+    {"name": "year", "size": 2**18},
+    {"name": "month", "size": 24},
+]
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    with outside() as found:
+        found.fill(
+            [("zebra ward", "integer"), ("year", "integer"), ("month", "smallint")],
+            [[int(each) for each in record] for record in zip(WARDS, YEARS, MONTHS, strict=True)],
+        )
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url(database: Database) -> str:
+    """The URL of the role that reads, with a password that is searched for."""
+    told = conninfo.conninfo_to_dict(database.reader)
+    host = str(told["host"]).replace("/", "%2F")
+    password = "quux-secret"
+    return f"postgresql://{told['user']}:{password}@{host}:{told.get('port', 5432)}/{told['dbname']}"
+
+
+@pytest.fixture(scope="module")
+def hosts(database: Database) -> str:
+    return f"db.example.org:6543,{conninfo.conninfo_to_dict(database.reader)['host']}"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, hosts: str) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("connections") / "var"
+    how = {"source_hosts": hosts, "vault_key": KEY, "source_tick_seconds": 0.05}
+    with serving(folder, noise=Noise(nothing), **how) as running:
+        yield running
+
+
+def added(service: Service, url: str) -> str:
+    name = unique("warehouse")
+    reply = service.admin.post("/v1/connections", json={"name": name, "url": url})
+    assert reply.status_code == 201, reply.text
+    return name
+
+
+def spec(connection: str, **more: Any) -> JSON:
+    source = {"type": "postgresql", "connection": connection, "table": f"{SCHEMA}.visits"}
+    budget = {"epsilon": 50.0, "delta": 1e-9}
+    return {**declare(ATTRIBUTES), "name": unique("outside"), "source": source, "budget": budget, **more}
+
+
+def sent(service: Service, declared: JSON) -> httpx.Response:
+    return service.admin.post("/v1/datasets", files={"spec": (None, json.dumps(declared))})
+
+
+def test_answers_are_those_of_the_records(service: Service, database: Database, url: str) -> None:
+    """Registered, asked, moved and put back; and no secret, host, table or column is in any reply, row or file."""
+    connection = added(service, url)
+    declared = spec(connection)
+    reply = sent(service, declared)
+    assert reply.status_code == 201, reply.text
+    analyst = service.principal("analyst")
+    words = {"dataset": declared["name"], "mechanism": {"construction": "gaussian"}, "epsilon": 0.3, "max_queries": 20}
+    session = analyst.post("/v1/sessions", json=words).json()["id"]
+    assert ask(analyst, session, where(ward=1))["value"] == 100
+    late = where(ward=[0, 2], year={"ge": 120_000})
+    assert ask(analyst, session, late)["value"] == ((WARDS != 1) & (YEARS >= 120_000)).sum()
+    table = sql.Identifier(SCHEMA, "visits")
+    database.run(sql.SQL("INSERT INTO {} VALUES (1, 7, 7)").format(table))
+    path = f"/v1/sessions/{session}/queries"
+    moved = refused(analyst.post(path, json=where(month=7)), "source-moved")
+    assert ask(analyst, session, where(ward=1))["value"] == 100
+    database.run(sql.SQL("DELETE FROM {} WHERE year = 7").format(table))
+    assert ask(analyst, session, where(month=7))["value"] == (MONTHS == 7).sum()
+    assert audited(service.principal("auditor"), all=True)["verdict"] == "holds"
+    told = [reply.text, str(moved), service.stored(), service.admin.get("/v1/connections").text]
+    told += [service.admin.get("/v1/datasets").text, service.admin.get("/metrics").text]
+    told += [str(service.rows(name)) for name in ("datasets", "events", "connections", "kept_counts")]
+    for secret in ("quux", "zebra", SCHEMA, "visits", database.reader.split("user=")[1].split()[0]):
+        assert not any(secret in text for text in told), secret
+    # As long as it is asked through the connection, that stays.
+    refused(service.admin.delete(f"/v1/connections/{connection}"), "conflict")
+    assert service.admin.delete(f"/v1/datasets/{declared['name']}").status_code == 200
+    assert service.admin.delete(f"/v1/connections/{connection}").status_code == 204
+    refused(service.admin.delete(f"/v1/connections/{connection}"), "not-found")
+    refused(sent(service, spec(connection)), "invalid-dataset")
+
+
+def test_a_table_that_is_counted_whole_needs_no_connection_afterwards(service: Service, url: str) -> None:
+    connection = added(service, url)
+    declared = spec(connection, attributes=[ATTRIBUTES[0], ATTRIBUTES[2]])
+    assert sent(service, declared).status_code == 201
+    assert service.admin.delete(f"/v1/connections/{connection}").status_code == 204
+    analyst = service.principal("analyst")
+    words = {"dataset": declared["name"], "mechanism": {"construction": "gaussian"}, "epsilon": 0.3, "max_queries": 20}
+    session = analyst.post("/v1/sessions", json=words).json()["id"]
+    assert ask(analyst, session, where(ward=1))["value"] == 100
+
+
+REFUSED = {
+    "another host": "postgresql://u:quux@elsewhere.example.org/d?sslmode=verify-full",
+    "another port": "postgresql://u:quux@db.example.org:5432/d?sslmode=verify-full",
+    "one of several hosts": "postgresql://u:quux@db.example.org:6543,evil:6543/d?sslmode=verify-full",
+    "in the clear": "postgresql://u:quux@db.example.org:6543/d",
+    "in the clear if need be": "postgresql://u:quux@db.example.org:6543/d?sslmode=prefer",
+    "an address beside": "postgresql://u:quux@db.example.org:6543/d?sslmode=require&hostaddr=10.0.0.1",
+    "a service file": "postgresql://u:quux@db.example.org:6543/d?sslmode=require&service=quux",
+    "a password file": "postgresql://u@db.example.org:6543/d?sslmode=require&passfile=/etc/shadow",
+    "settings": "postgresql://u:quux@db.example.org:6543/d?sslmode=require&options=-csearch_path%3Dx",
+    "no user": "postgresql://db.example.org:6543/d?sslmode=require",
+    "another engine": "mysql://u:quux@db.example.org:6543/d",
+    "words": "host=db.example.org port=6543 user=u password=quux dbname=d sslmode=require",
+    "nothing": "",
+    "long": "postgresql://u:quux@db.example.org:6543/d?sslmode=require&user=" + "u" * 5000,
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_url_that_leads_elsewhere_is_refused(service: Service, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a word of it. Would catch a server that is made to reach where it should not, or to send a password in
+    the clear."""
+    reply = service.admin.post("/v1/connections", json={"name": unique("c"), "url": REFUSED[what]})
+    document = refused(reply, "invalid-request")
+    assert "quux" not in str(document) + caplog.text
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(name=st.text(max_size=80) | st.integers() | st.none(), url=st.text(max_size=200) | st.integers() | st.none())
+def test_no_words_are_a_fault_of_the_server(service: Service, name: Any, url: Any) -> None:
+    body = json.dumps({"name": name, "url": url}).encode()
+    reply = service.admin.post("/v1/connections", content=body, headers={"Content-Type": "application/json"})
+    refused(reply, "invalid-request")
+
+
+def test_who_is_no_admin_sees_none(service: Service, url: str) -> None:
+    added(service, url)
+    for role in ("analyst", "auditor"):
+        other = service.principal(role)
+        refused(other.get("/v1/connections"), "forbidden")
+        refused(other.post("/v1/connections", json={"name": "x", "url": url}), "forbidden")
+        refused(other.delete("/v1/connections/x"), "forbidden")
+
+
+def test_without_a_key_of_the_vault_nothing_is_kept(tmp_path: Path, hosts: str, url: str) -> None:
+    with serving(tmp_path / "var", source_hosts=hosts) as service:
+        document = refused(service.admin.post("/v1/connections", json={"name": "x", "url": url}), "invalid-request")
+        assert "CURATOR_VAULT_KEY" in document["detail"]
+        assert not service.rows("connections")
+
+
+def test_the_client_and_the_command(service: Service, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command reads the URL from standard input. Would catch a secret among the arguments, which others see."""
+    monkeypatch.setenv("CURATOR_URL", service.url)
+    monkeypatch.setenv("CURATOR_API_KEY", service.admin_key)
+    name = unique("cli")
+    done = CliRunner().invoke(cli, ["connection", "add", name], input=url + "\n")
+    assert done.exit_code == 0, done.output
+    assert "quux" not in done.output
+    with Curator(service.url, service.admin_key) as curator:
+        (found,) = [each for each in curator.connections() if each.name == name]
+        assert (found.created_by, "quux" in repr(found)) == ("admin", False)
+        curator.add_connection(unique("client"), url)
+    listed = CliRunner().invoke(cli, ["connection", "list"])
+    assert name in listed.output
+    assert CliRunner().invoke(cli, ["connection", "remove", name]).exit_code == 0
+    assert name not in CliRunner().invoke(cli, ["connection", "list", "--json"]).output
+
+
+def test_secrets_are_sealed_and_go_to_another_key(service: Service, url: str, hosts: str) -> None:
+    """Would catch a secret that is not sealed, one that opens under another name or key, and a change of the vault's
+    key that loses it."""
+    store, names = service.built.store, hosts.split(",")
+    old, new = Vault(Path("/none"), bytes(32)), Vault(Path("/none"), bytes([1] * 32))
+    name = unique("sealed")
+    SealedConnections(old, store, names).add(name, url, "admin", "2026-01-01T00:00:00Z")
+    assert SealedConnections(old, store, names).open(name) == url
+    with pytest.raises(CuratorError):
+        SealedConnections(new, store, names).open(name)
+    lost = SealedConnections(new, store, names).reseal(old)
+    assert name not in lost
+    assert SealedConnections(new, store, names).open(name) == url
+    with pytest.raises(InvalidRequest):
+        SealedConnections(new, store, ())._check(url)
+    sealed = old.seal_secret("a", "secret")
+    assert "secret" not in sealed
+    assert old.open_secret("a", sealed) == "secret"
+    damaged = base64.b64encode(bytes([*base64.b64decode(sealed)[:-1], base64.b64decode(sealed)[-1] ^ 1])).decode()
+    wrong = [(old, "b", sealed), (new, "a", sealed), (old, "a", "!"), (old, "a", ""), (old, "a", damaged)]
+    for vault, called, told in wrong:
+        with pytest.raises(VaultError):
+            vault.open_secret(called, told)
+    SealedConnections(new, store, names).remove(name)
