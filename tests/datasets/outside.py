@@ -21,10 +21,18 @@ class Database:
     def __init__(self, owner: psycopg.Connection[Any], role: str, reader: str) -> None:
         self.owner, self.role, self.reader = owner, sql.Identifier(role), reader
 
-    def fill(self, columns: Sequence[tuple[str, str]], records: Sequence[Sequence[Any]], name: str = "visits") -> None:
+    def fill(
+        self,
+        columns: Sequence[tuple[str, str]],
+        records: Sequence[Sequence[Any]],
+        name: str = "visits",
+        schema: str = SCHEMA,
+    ) -> None:
         """A table with these columns and records."""
-        table = sql.Identifier(SCHEMA, name)
+        table, within = sql.Identifier(schema, name), sql.Identifier(schema)
         fields = [sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind)) for column, kind in columns]
+        self.run(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(within))
+        self.run(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(within, self.role))
         self.run(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
         self.run(sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(fields)))
         self.run(sql.SQL("GRANT SELECT ON {} TO {}").format(table, self.role))
@@ -45,9 +53,6 @@ def outside() -> Iterator[Database]:
         root.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         root.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
         with psycopg.connect(server, dbname=name, autocommit=True) as owner:
-            owner.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
-            usage = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}")
-            owner.execute(usage.format(sql.Identifier(SCHEMA), sql.Identifier(role)))
             yield Database(owner, role, psycopg.conninfo.make_conninfo(server, dbname=name, user=role))
         root.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
         root.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))

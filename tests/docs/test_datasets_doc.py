@@ -21,8 +21,9 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import Encoding, parse_spec, written
 from app.http import openapi
 from app.storage.readers import FORMATS, excel, read_private, report
-from app.storage.sources import files
+from app.storage.sources import PostgresTables, files
 from app.storage.sources.parquet import count_source
+from tests.datasets.outside import outside
 
 pytestmark = pytest.mark.unit
 
@@ -61,6 +62,13 @@ def examples(text: str) -> list[tuple[JSON, str, bytes]]:
 
 def read(declared: JSON, filename: str, content: bytes, folder: Path) -> Any:
     spec = parse_spec(declared)
+    if declared.get("source", {}).get("type") == "postgresql":
+        with outside() as database:
+            header, *records = content.decode().split()
+            columns = [(name, "integer") for name in header.split(",")]
+            schema, name = declared["source"]["table"].split(".")
+            database.fill(columns, [record.split(",") for record in records], name, schema)
+            return PostgresTables(lambda connection: database.reader, 60.0).register(spec)  # type: ignore[arg-type]
     if "source" in declared:
         (folder / "visits").mkdir()
         pq.write_table(csv.read_csv(io.BytesIO(content)), folder / "visits" / "2025-01.parquet")
