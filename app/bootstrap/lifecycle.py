@@ -122,4 +122,6 @@ class Lifecycle:
             return tx.count_releases()
 
     def _levels(self) -> Levels:
-        return Levels(self._answering.waiting, *self._answering.residents, self._settings.memory_limit)
+        return Levels(
+            self._answering.waiting, self._answering.parked, *self._answering.residents, self._settings.memory_limit
+        )

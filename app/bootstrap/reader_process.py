@@ -28,7 +28,7 @@ import pyarrow as pa
 import structlog
 from pydantic import TypeAdapter
 
-from app.bootstrap.nursery import LENGTH, Nursery, fork_for_each, receive, send, take
+from app.bootstrap.nursery import LENGTH, NICENESS, Nursery, fork_for_each, receive, send, take
 from app.bootstrap.process import limit_memory
 from app.declarations.drafts import ColumnSummary, Layout
 from app.declarations.errors import InvalidDataset
@@ -329,6 +329,8 @@ def _work(connection: socket.socket, *upload: int) -> None:
     silence = os.open(os.devnull, os.O_RDWR)
     os.dup2(silence, 2)  # a library that gives up may print what it read
     what, seconds, memory_limit, arguments = pickle.loads(receive(connection))  # noqa: S301 - from the server
+    if TASKS[what].words is ASKING:
+        os.nice(NICENESS)  # whoever is answered from memory comes first
     signal.setitimer(signal.ITIMER_REAL, seconds)  # ends the process, whatever a library is doing
     most = memory_limit + WORKING_BYTES
     limit_memory(most)

@@ -136,7 +136,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
     share = settings.memory_limit // 4
     source, metrics, delivery = noise or SystemNoise(), Metrics(shared), Delivery()
-    parked = Parked(settings.source_queries, settings.source_tick_seconds)
+    parked = Parked(settings.source_queries, settings.source_tick_seconds, metrics)
     answering = Answering(
         store,
         private,

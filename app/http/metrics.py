@@ -91,6 +91,7 @@ class Levels:
     """The load of one process at a moment."""
 
     waiting_requests: int
+    parked_requests: int
     sessions_in_memory: int
     session_memory_bytes: int
     memory_limit_bytes: int
@@ -98,6 +99,7 @@ class Levels:
 
 _MEANINGS = {
     "waiting_requests": "Requests that wait for their turn or are being answered",
+    "parked_requests": "Requests that wait for numbers which are counted where the records are",
     "sessions_in_memory": "Sessions in memory",
     "session_memory_bytes": "Memory accounted to sessions",
     "memory_limit_bytes": "Memory that may be accounted to sessions",
@@ -172,6 +174,14 @@ class Metrics:
         self._failures = Counter(
             "curator_commit_failures_total", "Commits that failed and were tried again", registry=self.registry
         )
+        self._tallies = Counter(
+            "curator_source_tallies_total",
+            "Times that records were to be counted where they lie, by what became of it",
+            ["outcome"],
+            registry=self.registry,
+        )
+        for outcome in ("counted", "source-moved", "source-unavailable", "unavailable"):
+            self._tallies.labels(outcome)
         self._late = Counter(
             "curator_late_replies_total",
             "Replies that were not there at the answering deadline",
@@ -200,6 +210,10 @@ class Metrics:
     def commit_failed(self) -> None:
         """Count a failed commit."""
         self._failures.inc()
+
+    def tallied(self, outcome: str) -> None:
+        """Count that records were to be counted where they lie, by what became of it."""
+        self._tallies.labels(outcome).inc()
 
     def late(self) -> None:
         """Count a reply that missed the answering deadline."""

@@ -119,6 +119,9 @@ class Told:
     def __init__(self) -> None:
         self.sources: list[str] = []
 
+    def tallied(self, outcome: str) -> None:
+        pass
+
     def answered(self, source: str, number: int) -> None:
         self.sources += [source] * number
 
@@ -161,7 +164,7 @@ class Process:
             leave=lambda tickets: None,
             refill=lambda block: None,
             aside=Aside(),
-            parked=Parked(1, 0.01),
+            parked=Parked(1, 0.01, Told()),
         )
         self.context.aside.start()
         self.context.parked.start()

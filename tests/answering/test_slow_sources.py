@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -198,7 +199,8 @@ def test_numbers_that_are_never_the_right_ones_end(world: World, told_by: Callab
 def test_whoever_waited_goes_on_after_whole_ticks() -> None:
     """Counting takes .03, .12 and .25 of ticks of .1 s, or fails at once: replies come at .1, .2 and .3, and .1. Would
     catch a reply that tells how long an engine took."""
-    parked = Parked(8, 0.1)
+    ends: list[str] = []
+    parked = Parked(8, 0.1, SimpleNamespace(tallied=ends.append))
     parked.start()
     back: dict[float, float] = {}
     done = threading.Semaphore(0)
@@ -217,6 +219,8 @@ def test_whoever_waited_goes_on_after_whole_ticks() -> None:
     for _ in range(4):
         assert done.acquire(timeout=60)
     parked.stop()
+    assert sorted(ends) == ["counted"] * 3 + ["unavailable"]
+    assert not len(parked)
     late = patience(0.09)
     for number, ticks in enumerate([1, 2, 3, 1]):
         assert ticks * 0.1 <= back[number] + 1e-3 < ticks * 0.1 + late, (number, back)

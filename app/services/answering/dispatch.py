@@ -116,6 +116,11 @@ class Answering:
             return sum(self._waiting.values())
 
     @property
+    def parked(self) -> int:
+        """Requests that wait for numbers which are counted elsewhere."""
+        return len(self.context.parked)
+
+    @property
     def residents(self) -> tuple[int, int]:
         """Sessions in memory, and the bytes accounted to them."""
         found = [lane.residents for lane in self._lanes]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -28,16 +28,28 @@ logger = structlog.get_logger(__name__)
 TRIES = 3
 
 
+class Meter(Protocol):
+    """Counts what may be counted: how countings ended, and never how long they took."""
+
+    def tallied(self, outcome: str) -> None: ...
+
+
 class Parked:
     """Has numbers counted for whoever waits for them, principals in turn.
 
     Args:
         queries: how many are counted at a time.
         tick_seconds: of what an engine's time may tell.
+        meter: told how each counting ended.
     """
 
-    def __init__(self, queries: int, tick_seconds: float) -> None:
-        self._aside, self._tick = Aside("source", queries), tick_seconds
+    def __init__(self, queries: int, tick_seconds: float, meter: Meter) -> None:
+        self._aside, self._tick, self._meter = Aside("source", queries), tick_seconds, meter
+        self._waiting: set[object] = set()
+
+    def __len__(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting)
 
     def start(self) -> None:
         """Begin."""
@@ -51,15 +63,20 @@ class Parked:
         """Have numbers counted for a principal. Then ``back`` is called, in another thread, with what they cannot be
         counted for.
         """
-        began = time.monotonic()
+        began, mark = time.monotonic(), object()
+
+        def end(error: CuratorError | None) -> None:
+            self._waiting.discard(mark)
+            back(error)
 
         def work() -> None:
-            error = _failure(count)
+            error = self._failure(count)
             # The thread is for others: nobody's counting waits for another's tick.
-            later = threading.Timer(self._left(began), back, [error])
+            later = threading.Timer(self._left(began), end, [error])
             later.daemon = True
             later.start()
 
+        self._waiting.add(mark)
         self._aside.do(actor, work)
 
     def counted(self, work: Callable[[], T]) -> T:
@@ -73,7 +90,7 @@ class Parked:
             try:
                 return work()
             except NotCounted as lacking:
-                began, error = time.monotonic(), _failure(lacking.count)
+                began, error = time.monotonic(), self._failure(lacking.count)
             time.sleep(self._left(began))
             if error is not None:
                 raise error
@@ -83,19 +100,20 @@ class Parked:
         """Seconds until a whole number of ticks has passed."""
         return self._tick - (time.monotonic() - began) % self._tick
 
+    def _failure(self, count: Callable[[], None]) -> CuratorError | None:
+        """Why numbers are not counted; None once they are."""
+        error: CuratorError | None = None
+        try:
+            count()
+        except CuratorError as found:
+            error = found
+        except Exception as found:  # noqa: BLE001 - its words may quote records
+            logger.error("a source could not be counted", error=type(found).__name__)
+            error = Unavailable("the data set's records could not be counted: send the request again later")
+        self._meter.tallied("counted" if error is None else error.code)
+        return error
+
 
 def needs_others() -> Unavailable:
     """The refusal of what needed other numbers each time that some were counted."""
     return Unavailable("other numbers were needed each time that some were counted: send the request again")
-
-
-def _failure(count: Callable[[], None]) -> CuratorError | None:
-    """Why numbers are not counted; None once they are."""
-    try:
-        count()
-    except CuratorError as error:
-        return error
-    except Exception as error:  # noqa: BLE001 - its words may quote records
-        logger.error("a source could not be counted", error=type(error).__name__)
-        return Unavailable("the data set's records could not be counted: send the request again later")
-    return None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
@@ -29,6 +30,9 @@ from app.storage.sources.parquet import Told
 from app.storage.sources.postgresql import PostgresTables
 
 __all__ = ["CountedSource", "Engine", "Moved", "ParquetFolders", "PostgresTables", "Source", "Sources", "Told"]
+
+
+logger = structlog.get_logger(__name__)
 
 
 class Source(Protocol):
@@ -125,12 +129,14 @@ class Sources:
     def asking(self, data: SourceData) -> Callable[[Sequence[CellCounts]], list[IntArray]]:
         """What asks the records of a table, as long as they are those that were registered."""
         about = data.about.tobytes()
-        ask_for = self._of(json.loads(about)["spec"]["source"]["type"]).asking(about)
+        spec = json.loads(about)["spec"]
+        ask_for = self._of(spec["source"]["type"]).asking(about)
 
         def ask(asked: Sequence[CellCounts]) -> list[IntArray]:
             try:
                 numbers = ask_for(asked)
             except Moved:
+                logger.warning("the records of a data set are not what was registered", dataset=spec["name"])
                 raise SourceMoved(
                     "the data set's records are not what was registered, or cannot be found: what was not counted yet "
                     "is not answered until an operator puts them back",
