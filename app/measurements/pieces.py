@@ -141,6 +141,15 @@ class Combination(_OfMarginal):
         """A value for each row."""
         return (self.rows.count,)
 
+    def along(self, axis: int) -> tuple[IntArray, FloatArray] | None:
+        """The matrix that rows are of along one axis, alike for each place along the others, and their values in the
+        marginal's shape with a place for each row along this one; None where they are not alike."""
+        shape = self.marginal.shape
+        matrix = self.rows.alike(shape, axis)
+        if matrix is None:
+            return None
+        return matrix, self.values.reshape((*shape[:axis], len(matrix), *shape[axis + 1 :]))
+
     @property
     def variance_per_cell(self) -> float:
         """The variance that counts of the cells would have that told as much of them in all (the trace of what is known

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array, kron
 
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
@@ -116,6 +116,25 @@ class Rows:
         lengths = np.diff(sparse.indptr)
         starts = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
         return cls(int(sparse.shape[1]), starts, sparse.indices, sparse.data)
+
+    @classmethod
+    def along(cls, matrix: Array, shape: Sequence[int], axis: int) -> Rows:
+        """The same rows along one axis of an array of cells, for each place along all others.
+
+        Raises:
+            ValueError: when they are no rows.
+        """
+        before, behind = (eye_array(math.prod(part), dtype=np.int64) for part in (shape[:axis], shape[axis + 1 :]))
+        return cls.of(kron(kron(before, csr_array(matrix.astype(np.int64))), behind))
+
+    def alike(self, shape: Sequence[int], axis: int) -> IntArray | None:
+        """The matrix that all rows are of along one axis of an array of cells; None where they are not alike."""
+        behind, size = math.prod(shape[axis + 1 :]), shape[axis]
+        count, rest = divmod(self.count, math.prod(shape) // size)
+        if rest or not count:
+            return None
+        matrix: IntArray = self.matrix[: count * behind : behind][:, : size * behind : behind].toarray()
+        return matrix if matrix.any(axis=1).all() and Rows.along(matrix, shape, axis) == self else None
 
     @property
     def count(self) -> int:

@@ -21,7 +21,7 @@ from typing import TypeVar
 import numpy as np
 
 from app.declarations.conditions import Where
-from app.estimation.tables.residuals import Residuals, imagined
+from app.estimation.tables.residuals import Residuals, imagined, imagined_rows
 from app.estimation.tails import normal_quantile
 from app.measurements.pieces import Combination, Contrast, Counts
 from app.measurements.strategies.tables import Moment
@@ -206,6 +206,12 @@ class Foretelling:
 
         for counts in self._residuals.measurements:
             add(counts.marginal, counts.variance, counts.onto(inside))
+        for rows in self._residuals.combinations:
+            # Least squares estimates of its cells, as fits take them.
+            values, variances = rows.onto(inside)
+            if not np.isnan(variances).any():
+                marginal = rows.marginal.onto(inside)
+                add(marginal, float(variances.mean()), values)
         for buy in self._due:
             add(buy.marginal, buy.noise.variance, None)
         found = self._residuals.fresh()
@@ -220,8 +226,11 @@ class Foretelling:
     def _learn(self, policy: Policy, moments: dict[Moment, Residuals], buy: Wanted) -> None:
         """Take it that something was bought."""
         for part in buy.strategy.parts:
-            values = self._expected(part.marginal, part.moment)
-            counts = imagined(part.marginal, buy.noise.variance / part.multiplier**2, values)
+            values, variance = self._expected(part.marginal, part.moment), buy.noise.variance / part.multiplier**2
+            if part.rows is not None:
+                policy.residuals.add(imagined_rows(part.marginal, part.rows, variance, values))
+                continue
+            counts = imagined(part.marginal, variance, values)
             if part.moment is None:
                 policy.residuals.add(counts)
             else:

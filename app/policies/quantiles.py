@@ -2,21 +2,31 @@
 
 Ranges are cut where what is known leaves the quantiles (:mod:`app.estimation.tables.quantiles`). The interval of a
 quantile holds all values below which there may be that part of the records.
+
+The noise of many ranges adds up in the number of records below a place. What is measured may be rows of whole weights
+on them, the same for each group, that are chosen for these numbers (:mod:`app.measurements.least_error`): for the part
+of the records that lies below each end less the part that should, weighed by how likely the quantile is to lie there,
+and for the number of all.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
 from app.estimation.intervals import Estimates
 from app.estimation.tables.quantiles import Distribution, Ranges, distributions, ranges_of
 from app.estimation.tables.residuals import Unbiased, own_values
 from app.estimation.tails import normal_quantile
+from app.measurements.least_error import least_error, rounded
 from app.measurements.noise import Noise
-from app.measurements.pieces import Counts
+from app.measurements.pieces import Combination, Counts
+from app.measurements.rows import Rows
+from app.measurements.strategies.tables import Part, TableStrategy
 from app.policies.kinds import ALIKE, Kind, moment_of
 from app.policies.table import Wanted
 from app.spaces.partition import Marginal, Partition
@@ -40,6 +50,29 @@ _MOST_ANYWHERE, _LEAST_NUMBERS, _ASSUMED = 64, 10, 1_000.0
 _CROWDED = 0.5
 #: How unevenly records are taken to lie within a range, four times squared.
 _UNEVEN = 0.25
+#: Rows are over so many cells at most, as evidence of them takes a matrix of cells by cells, and over so many ranges;
+#: how much the number of all records weighs beside those below the ends; and by what part of a variance rows serve
+#: better than counts at least where they are taken.
+_MOST_ROW_CELLS, _MOST_FINE, _OF_ALL, _BETTER = 512, 64, 0.02, 0.3
+#: They are for groups of so many deviations of noise in records or more, but for those that have hardly any.
+_LARGE, _NONE = 12.0, 2.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a quantile may be.
+
+    Attributes:
+        level: the part of the records below it.
+        middle: about how many lie below it, as a part of the records of all groups.
+        spread: how far off that may be.
+        hidden: what noise hides, as such a part.
+    """
+
+    level: float
+    middle: float
+    spread: float
+    hidden: float
 
 
 class Quantile(Kind[StatisticOfNumbers]):
@@ -71,10 +104,11 @@ class Quantile(Kind[StatisticOfNumbers]):
             return None
         deviation = math.sqrt(noise.variance) / one
         known, base, count = self._distributions(), self._base(), np.maximum(self.best_count(), 1.0)
-        within, ends, worst, most = np.cumsum(base), [np.array([], np.int64)], math.inf, _MOST_RANGES
+        within, worst, most = np.cumsum(base), math.inf, _MOST_RANGES
+        places: list[Place] = []
         if known is None:
             # Nobody knows how groups differ: they are cut alike, around the quantiles of all.
-            spread, noise_part = _APART, deviation / float(np.median(count))
+            spread, hidden = _APART, deviation / float(np.median(count))
             if not self.policy.fits.tells_apart(self.asked.axis, self.asked.places):
                 # Nor where those of all are: anywhere.
                 spread = 1.0
@@ -82,8 +116,8 @@ class Quantile(Kind[StatisticOfNumbers]):
                     # Of groups the small ones err most, and the more the more ranges are summed.
                     most = max(most, min(_MOST_ANYWHERE, self.asked.places // _LEAST_NUMBERS))
             if not self.counts.begun:
-                noise_part = deviation / _ASSUMED
-            ends += [_around(within, level, spread, noise_part) for level in self.asked.levels]
+                hidden = deviation / _ASSUMED
+            places += [Place(level, level, spread, hidden) for level in self.asked.levels]
         else:
             worst = 0.0
             for own, records in zip(known, count, strict=True):
@@ -91,12 +125,16 @@ class Quantile(Kind[StatisticOfNumbers]):
                     low, high = own.window(level, _WINDOW)
                     start, stop = (within[low - 1] if low else 0.0), float(within[high])
                     worst = max(worst, (stop - start) * records / (2 * _WINDOW))
-                    spread = (stop - start) / 2
-                    ends.append(_around(within, (start + stop) / 2, spread, deviation / records))
+                    places.append(Place(level, (start + stop) / 2, (stop - start) / 2, deviation / records))
         if worst * slack <= _ENOUGH * deviation:
             return None
-        marginal = self._marginal(self._cut(np.concatenate(ends), most))
-        return self._wanted(marginal, noise)
+        ranges = self._cut(places, within, most)
+        large = (count >= _LARGE * deviation) | (count <= _NONE * deviation)
+        found = None
+        if not self.policy.pure and bool(large.all()):
+            allowed = (1 - _BETTER) * noise.variance * float(np.trace(_needed(places, _below(ranges, within))))
+            found = self._rows(places, within, share, allowed)
+        return self._wanted(self._marginal(ranges), noise) if found is None else found
 
     def _noise(self, share: float) -> tuple[Noise | None, float]:
         """The noise of each range that a share pays for, and what a record is among what is counted."""
@@ -105,8 +143,47 @@ class Quantile(Kind[StatisticOfNumbers]):
     def _wanted(self, marginal: Marginal, noise: Noise) -> Wanted:
         return Wanted.of(marginal, noise)
 
-    def _cut(self, ends: IntArray, most: int) -> Partition:
-        """The ranges between some places, no more than so many, nor than are measured at once."""
+    def _rows(self, places: Sequence[Place], within: FloatArray, share: float, allowed: float) -> Wanted | None:
+        """Rows over ranges, the same for each group, that serve better than counts of ranges; None where none do.
+
+        Args:
+            places: where quantiles may be.
+            within: the part of the records up to each place.
+            share: what is paid.
+            allowed: the variance that the numbers below the ends may have.
+        """
+        partition = self._cut(places, within, _MOST_FINE)
+        marginal = self._marginal(partition)
+        if self._tells_numbers or not 2 < marginal.cells <= _MOST_ROW_CELLS:
+            return None
+        gram = _needed(places, _below(partition, within))
+        try:
+            matrix = rounded(least_error(gram + _OF_ALL))
+            errors = float(np.trace(np.linalg.solve(matrix.T @ matrix, gram)))
+        except LinAlgError:
+            # Where LAPACK gives up, ranges serve.
+            return None
+        axis = marginal.attributes.index(self.asked.axis)
+        if marginal.shape[axis] > partition.cells:
+            # Who has no number moves no other row, and this one by as much as others move theirs.
+            matrix = np.pad(matrix, (0, 1))
+            matrix[-1, -1] = math.floor(math.sqrt(np.square(matrix).sum(axis=0).max()))
+        strategy = TableStrategy((Part(marginal, rows=Rows.along(matrix, marginal.shape, axis)),))
+        noise = self.policy.noise(share, strategy.sensitivity)
+        return None if noise is None or noise.variance * errors > allowed else Wanted(strategy, noise)
+
+    @property
+    def _tells_numbers(self) -> bool:
+        """Whether it is of some numbers alone, and not of all that records have."""
+        question, axis = self.asked.question, self.asked.axis
+        if axis not in question.attributes:
+            return False
+        own = question.partitions[question.attributes.index(axis)]
+        return bool(own.labels[: self.asked.places].any())
+
+    def _cut(self, places: Sequence[Place], within: FloatArray, most: int) -> Partition:
+        """The ranges around some places, no more than so many, nor than are measured at once."""
+        ends = np.concatenate([np.array([], np.int64), *(_around(within, place) for place in places)])
         inner = np.unique(ends[(ends > 0) & (ends < self.asked.places)])
         most = max(_LEAST_RANGES, min(most, MOST_CELLS // max(1, self.asked.question.cells)))
         if len(inner) >= most:
@@ -149,7 +226,11 @@ class Quantile(Kind[StatisticOfNumbers]):
         for measurement in self._measurements:
             other = measurement.marginal
             if self.asked.axis in other.attributes and set(self.asked.question.attributes) <= set(other.attributes):
-                found = self._ranges(other.partition(other.attributes.index(self.asked.axis)), measurement)
+                fine = other.partition(other.attributes.index(self.asked.axis))
+                if isinstance(measurement, Combination):
+                    found = self._sums(fine, measurement)
+                else:
+                    found = self._ranges(fine, measurement)
                 if found is not None:
                     measured.append(found)
         if not measured:
@@ -159,9 +240,9 @@ class Quantile(Kind[StatisticOfNumbers]):
         return distributions(measured, self.asked.places, total, self._base())
 
     @property
-    def _measurements(self) -> Sequence[Counts]:
+    def _measurements(self) -> Sequence[Counts | Combination]:
         """What was measured that ranges may be told by."""
-        return self.counts.measurements
+        return [*self.counts.measurements, *self.counts.combinations]
 
     @property
     def _total(self) -> float | None:
@@ -191,8 +272,40 @@ class Quantile(Kind[StatisticOfNumbers]):
         found, multiplier = self._told(marginal, measurement)
         if found is None or not found.estimable.all():
             return None
-        values, variances = _rows(self.asked, partition, marginal, found.values, found.variances)
+        axis = marginal.attributes.index(self.asked.axis)
+        # Each cell's range of numbers, and the cell of the question that it lies in.
+        within = np.minimum(marginal.partition(axis).members, self.asked.places)
+        labels = np.append(partition.labels, -1)[within]
+        groups = _grouped(self.asked, marginal)
+        values, variances = _rows(self.asked, groups, labels, axis, found.values, found.variances)
         return Ranges(ends, values, variances, measurement.noise, multiplier)
+
+    def _sums(self, fine: Partition, measurement: Combination) -> Ranges | None:
+        """The rows over ranges that a measurement tells of the groups, if they are the same for each; None if not."""
+        question, places = self.asked.question, self.asked.places
+        axis = measurement.marginal.attributes.index(self.asked.axis)
+        ends, found = ranges_of(fine, places), measurement.along(axis)
+        if ends is None or found is None or self._tells_numbers:
+            return None
+        matrix, values = found
+        # Who has no number is in other cells, and rows that count them are left out.
+        if len(ends) < 2 or int(fine.labels[places:].min(initial=fine.cells)) < len(ends):
+            return None
+        kept = ~matrix[:, len(ends) :].any(axis=1)
+        marginal = measurement.marginal.onto(frozenset({*question.attributes, self.asked.axis}))
+        told = [marginal.partition(marginal.attributes.index(a)) for a in question.attributes]
+        if not all(own.refines(question.partition(k)) for k, own in enumerate(told)):
+            return None
+        outside = tuple(k for k, a in enumerate(measurement.marginal.attributes) if a not in marginal.attributes)
+        summed = values.sum(axis=outside)
+        labels = np.where(kept, np.cumsum(kept) - 1, -1)
+        variance = measurement.variance * (values.size // summed.size)
+        axis = marginal.attributes.index(self.asked.axis)
+        # Of all numbers alike.
+        groups = _grouped(self.asked, marginal).take([0], axis)
+        values, variances = _rows(self.asked, groups, labels, axis, summed, np.full(summed.shape, variance))
+        weights = matrix[kept][:, : len(ends)].astype(np.float64)
+        return Ranges(ends, values, variances, measurement.noise, measurement.multiplier, weights)
 
     def _shown(self, confidence: float, least: float, given: FloatArray | None) -> Estimates:
         """``least`` is how many standard deviations intervals reach at least."""
@@ -230,57 +343,90 @@ class Quantile(Kind[StatisticOfNumbers]):
             yield Distribution(np.append(0, ends), np.append(0.0, own * below), covariance)
 
 
-def _around(within: FloatArray, middle: float, spread: float, noise: float) -> IntArray:
-    """Places that divide numbers into ranges around a part of all records.
+def _around(within: FloatArray, place: Place) -> IntArray:
+    """Places that divide numbers into ranges around where a quantile may be: fine as far as it may be off, coarser
+    beyond.
 
     Args:
         within: the part of the records up to each place.
-        middle: the part that is looked for.
-        spread: how far off it may be.
-        noise: what noise hides, as a part of the records: ranges are so fine as far as it may be off, coarser beyond.
+        place: where it may be.
     """
     # Fewer ranges have less noise in their sums, but tell less of where between their ends a quantile is.
-    step = max(_RANGE, (spread / noise / _UNEVEN) ** (1 / 3)) * noise
+    step = max(_RANGE, (place.spread / place.hidden / _UNEVEN) ** (1 / 3)) * place.hidden
     offsets, reached = [0.0], 0.0
     while reached < 1:
         reached += step
         offsets.append(reached)
-        if reached > spread:
+        if reached > place.spread:
             step *= _COARSER
-    goals = middle + np.concatenate([-np.array(offsets[::-1]), offsets])
+    goals = place.middle + np.concatenate([-np.array(offsets[::-1]), offsets])
     return np.asarray(np.searchsorted(within, goals[(goals > 0) & (goals < 1)]))
 
 
+def _below(ranges: Partition, within: FloatArray) -> FloatArray:
+    """The part of the records up to each end of ranges."""
+    return np.append(within[np.flatnonzero(np.diff(ranges.labels))], 1.0)
+
+
+def _needed(places: Sequence[Place], below: FloatArray) -> FloatArray:
+    """What is needed of the counts of ranges, as a matrix of squares: how many records there are below each end less
+    the part that should be, weighed by how likely a quantile lies there.
+
+    Args:
+        places: where quantiles may be.
+        below: the part of the records up to each end.
+    """
+    size, inner = len(below), below[:-1]
+    near = np.diff(np.concatenate([[0.0], (inner[1:] + inner[:-1]) / 2, [1.0]])) if size > 2 else np.ones(1)
+    weights: dict[float, FloatArray] = {}
+    for place in places:
+        likely = (near + 1e-9) / np.square(1 + np.square((inner - place.middle) / max(place.spread, 1e-9)))
+        # What is known may be wrong: half of the weight is even.
+        own = (likely / likely.sum() + 1 / len(inner)) / (2 * len(places))
+        weights[place.level] = weights.get(place.level, 0.0) + own
+    gram = np.zeros((size, size))
+    for level, weight in weights.items():
+        rows = np.tri(size - 1, size) - level
+        gram += (rows * weight[:, None]).T @ rows
+    return gram
+
+
+def _grouped(asked: StatisticOfNumbers, marginal: Marginal) -> IntArray:
+    """Of each cell of a marginal the place of the question's answer that it is counted in, -1 where in none; with one
+    place along the numbers where it is not of some of these alone."""
+    question, axis = asked.question, marginal.attributes.index(asked.axis)
+    if isinstance(question, Cells | Groups):
+        return _groups(question, marginal, axis)
+    cells = [marginal.partition(marginal.attributes.index(a)) for a in question.attributes]
+    groups = np.asarray(question.on(cells))  # type: ignore[attr-defined]
+    if asked.axis not in question.attributes:
+        groups = np.expand_dims(groups, axis)
+    return np.where(groups != 0, 0, -1)
+
+
 def _rows(
-    asked: StatisticOfNumbers, partition: Partition, marginal: Marginal, values: FloatArray, variances: FloatArray
+    asked: StatisticOfNumbers, groups: IntArray, labels: IntArray, axis: int, values: FloatArray, variances: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Values on the cells of a marginal, and their variances: a row for each group that is asked for.
+    """Values by cells of a marginal, or by rows along its numbers, and their variances: a row for each group that is
+    asked for.
 
     The cells of a group are those of its own numbers: others, as where a condition is on the numbers, count nothing.
+
+    Args:
+        asked: the statistic.
+        groups: the answer that each cell is counted in.
+        labels: for each place along the numbers its column, -1 of those that are left out.
+        axis: of the numbers.
+        values: with a place along the numbers for each label.
+        variances: of these.
     """
-    question = asked.question
-    axis = marginal.attributes.index(asked.axis)
-    fine = marginal.partition(axis)
-    # Each cell's range of numbers, and the cell of the question that it lies in.
-    within = np.minimum(fine.members, asked.places)
-    labels = np.append(partition.labels, -1)[within]
-    if isinstance(question, Cells | Groups):
-        groups = _groups(question, marginal, axis)
-    else:
-        cells = [marginal.partition(marginal.attributes.index(a)) for a in question.attributes]
-        groups = np.asarray(question.on(cells))  # type: ignore[attr-defined]
-        if asked.axis not in question.attributes:
-            groups = np.expand_dims(groups, axis)
-        groups = np.where(np.broadcast_to(groups, marginal.shape) != 0, 0, -1)
-    groups = np.broadcast_to(groups, marginal.shape)
+    groups = np.broadcast_to(groups, values.shape)
     place = {int(group): row for row, group in enumerate(asked.groups)}
     rows = np.array([place.get(int(g), -1) for g in range(int(groups.max()) + 1)] + [-1])[groups]
-    columns = np.broadcast_to(
-        labels.reshape([-1 if k == axis else 1 for k in range(len(marginal.shape))]), groups.shape
-    )
+    columns = np.broadcast_to(labels.reshape([-1 if k == axis else 1 for k in range(values.ndim)]), groups.shape)
     kept = (rows >= 0) & (columns >= 0)
-    shape = (len(asked.groups), partition.cells)
-    flat = (rows * partition.cells + columns)[kept]
+    shape = (len(asked.groups), int(labels.max()) + 1)
+    flat = (rows * shape[1] + columns)[kept]
     size = shape[0] * shape[1]
     counts: FloatArray = np.bincount(flat, weights=values[kept], minlength=size).reshape(shape).astype(np.float64)
     spread: FloatArray = np.bincount(flat, weights=variances[kept], minlength=size).reshape(shape).astype(np.float64)

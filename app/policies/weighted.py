@@ -22,7 +22,7 @@ from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
 from app.policies.kinds import Derived, Interval
-from app.policies.quantiles import Quantile
+from app.policies.quantiles import Place, Quantile
 from app.policies.ratios import OF, Ratio, times_of
 from app.policies.table import Wanted
 from app.spaces.lazy import lazy
@@ -92,6 +92,9 @@ class WeightedQuantile(Quantile):
 
     def _wanted(self, marginal: Marginal, noise: Noise) -> Wanted:
         return Wanted(self._over(marginal), noise)
+
+    def _rows(self, places: Sequence[Place], within: FloatArray, share: float, allowed: float) -> None:
+        """Weights are summed in ranges alone."""
 
     @property
     def _measurements(self) -> Sequence[Counts]:

@@ -42,6 +42,32 @@ def kronecker(shape: tuple[int, ...]) -> np.ndarray:
     return reduce(np.kron, [n * np.eye(n, dtype=int) - np.ones((n, n), int) for n in shape], np.ones((1, 1), int))
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_rows_along_an_axis(axis: int) -> None:
+    """Each row for each place along the other axes, by its definition; and the matrix is found again, unless one weight
+    is another. Would catch rows that are put along another axis, or found alike where they are not."""
+    shape = (2, 3, 2)
+    matrix = np.array([[1, 2, 5], [0, -3, 1], [4, 0, 0], [0, 0, 7]])[:, : shape[axis]]
+    others = [n for k, n in enumerate(shape) if k != axis]
+    expected = []
+    for place in np.ndindex(*shape[:axis], len(matrix), *shape[axis + 1 :]):
+        row = np.zeros(shape, int)
+        for k, weight in enumerate(matrix[place[axis]]):
+            row[(*place[:axis], k, *place[axis + 1 :])] = weight
+        expected.append(row.reshape(-1))
+    matrix = matrix[matrix.any(axis=1)]
+    rows = Rows.along(matrix, shape, axis)
+    assert rows.matrix.toarray().tolist() == [row.tolist() for row in expected if row.any()]
+    assert rows.count == len(matrix) * math.prod(others)
+    found = rows.alike(shape, axis)
+    assert found is not None
+    assert found.tolist() == matrix.tolist()
+    changed = rows.matrix.toarray()
+    changed[-1, -1] += 1
+    assert Rows.of(changed).alike(shape, axis) is None
+    assert Rows.of(changed[:-1]).alike(shape, axis) is None
+
+
 def contrast(rng: np.random.Generator, counts: np.ndarray, marginal: Marginal, sigma: float) -> Contrast:
     exact = kronecker(marginal.shape) @ matrix(counts.shape, marginal) @ counts.reshape(-1)
     noisy = exact + rng.normal(0, sigma, exact.shape)

@@ -25,6 +25,7 @@ from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.declarations.spec import parse_spec
+from app.measurements import least_error
 from app.privacy.noise import DiscreteLaplace
 from app.releases import factorization
 from app.services.release_request import parse_release
@@ -548,6 +549,6 @@ def test_a_fault_of_the_solver_is_no_infeasible_plan(monkeypatch: pytest.MonkeyP
     def fail(*_args: object, **_more: object) -> None:
         raise LinAlgError("planted")
 
-    monkeypatch.setattr(factorization, "eigh", fail)
+    monkeypatch.setattr(least_error, "eigh", fail)
     with pytest.raises(LinAlgError):
         find_plan(of, request)

@@ -6,6 +6,7 @@ betray the forger.
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import math
@@ -143,7 +144,7 @@ def test_persons_are_paid_for_with_all_of_their_records() -> None:
             continue
         told = document["measurement"]
         assert told["noise"]["kind"] == "gaussian"
-        squared = sum((3 * part["multiplier"] * largest(part["moment"])) ** 2 for part in told["strategy"])
+        squared = sum((3 * part["multiplier"]) ** 2 * squares(part) for part in told["strategy"])
         due = order * squared / (2 * Decimal(told["noise"]["scale"]) ** 2)
         assert 0 <= Decimal(document["cost"]["renyi"]) - due < Decimal("2e-24")
         documents = replays.documents()
@@ -152,6 +153,19 @@ def test_persons_are_paid_for_with_all_of_their_records() -> None:
         assert replays.forged(documents).problem == "the measurement's cost is not that of its noise"
         paid += 1
     assert paid >= 3
+
+
+def squares(part: Document) -> int:
+    """The sum of squares that one record moves a part by at most: of rows what they weigh its cell by."""
+    if "rows" not in part:
+        return largest(part["moment"]) ** 2
+    rows, kinds = part["rows"], {"columns": "<i2", "weights": f"<i{part['rows']['weights']['bits'] // 8}"}
+    texts = {"columns": rows["columns"], "weights": rows["weights"]["values"]}
+    columns, weights = (np.frombuffer(base64.b64decode(texts[name]), kind) for name, kind in kinds.items())
+    moved = [0] * rows["cells"]
+    for column, weight in zip(columns.tolist(), weights.tolist(), strict=True):
+        moved[column] += weight**2
+    return max(moved)
 
 
 def largest(moment: Document | None) -> int:
@@ -351,9 +365,17 @@ def cached_null(documents: list[Document]) -> None:
 
 def ranges(documents: list[Document]) -> None:
     """One end of a range a place further."""
-    labels = of(documents, MEDIAN)[1]["measurement"]["marginal"]["partitions"][-1]
+    labels = of(documents, MEDIAN)[1]["measurement"]["strategy"][0]["marginal"]["partitions"][-1]
     place = next(k for k in range(1, len(labels) - 1) if labels[k - 1] < labels[k] == labels[k + 1])
     labels[place] -= 1
+
+
+def row(documents: list[Document]) -> None:
+    """One weight of a row is another."""
+    weights = of(documents, MEDIAN)[1]["measurement"]["strategy"][0]["rows"]["weights"]
+    told = bytearray(base64.b64decode(weights["values"]))
+    told[-2] ^= 1
+    weights["values"] = base64.b64encode(bytes(told)).decode()
 
 
 def price(documents: list[Document]) -> None:
@@ -430,6 +452,7 @@ def no_measurement(documents: list[Document]) -> None:
         (null_for_value, "none where one does"),
         (cached_null, "not the one that was due"),
         (ranges, "not the one that was due"),
+        (row, "not the one that was due"),
         (price, "cost is not that of its noise"),
         (price_of_a_count, "cost is not that of its noise"),
         (scale, "not the one that was due"),

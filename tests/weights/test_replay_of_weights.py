@@ -17,11 +17,11 @@ from tests.kit.forger import Document
 from tests.kit.replays import Replays
 from tests.statistics.test_replay_of_statistics import (
     SPEC,
-    largest,
     of,
     own,
     played,
     replays,
+    squares,
     without_measurement,
 )
 
@@ -82,7 +82,7 @@ def test_persons_are_paid_for_with_all_of_their_records() -> None:
     for line in own(player):
         told = line["measurement"]
         if "strategy" in told and told["noise"]["kind"] == "gaussian":
-            squared = sum((3 * part["multiplier"] * largest(part["moment"])) ** 2 for part in told["strategy"])
+            squared = sum((3 * part["multiplier"]) ** 2 * squares(part) for part in told["strategy"])
             due = order * squared / (2 * Decimal(told["noise"]["scale"]) ** 2)
             assert 0 <= Decimal(line["cost"]["renyi"]) - due < Decimal("2e-24")
             products += any(part["moment"] and "times" in part["moment"] for part in told["strategy"])

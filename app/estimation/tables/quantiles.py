@@ -37,14 +37,15 @@ _UNEVEN = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """Counts of the ranges that a measurement divides the numbers into.
+    """Counts of the ranges that a measurement divides the numbers into, or weighed sums of these.
 
     Attributes:
         ends: the places behind the last number of each, ascending; the last one is the number of places.
-        values: a row a group, a column a range.
+        values: a row a group, a column a range or a sum.
         variances: of each.
         noise: of what each is a sum of.
         multiplier: what divides that noise.
+        weights: of each sum what it weighs the ranges by; None of counts.
     """
 
     ends: IntArray
@@ -52,16 +53,20 @@ class Ranges:
     variances: FloatArray
     noise: Noise
     multiplier: float = 1
+    weights: FloatArray | None = None
 
     def summed(self, group: int) -> Summed:
         """The noise of a group's ranges: of each so many as make up its variance."""
         return Summed(self.noise, self.multiplier, self.variances[group] * (self.multiplier**2 / self.noise.variance))
 
     def onto(self, ends: IntArray) -> Ranges | None:
-        """The same over ranges that end at some of these places alone; None where that is a single one."""
+        """The same over ranges that end at some of these places alone; None where that is a single one, and of sums
+        which weigh ranges that do not."""
         kept = np.flatnonzero(np.isin(self.ends, ends))
         if len(kept) < 2:
             return None
+        if self.weights is not None:
+            return self if len(kept) == len(self.ends) else None
         begins = np.concatenate([[0], kept[:-1] + 1])
         return Ranges(
             self.ends[kept],
@@ -286,9 +291,9 @@ def distributions(
     """
     ends = np.unique(np.concatenate([m.ends for m in measured]))
     if len(ends) > MOST_RANGES:
-        ends = _chosen(ends, base)
+        ends = _chosen(ends, base, measured)
         measured = [m for m in (m.onto(ends) for m in measured) if m is not None]
-    design = np.concatenate([_sums(m.ends, ends) for m in measured])
+    design = np.concatenate([_design(m, ends) for m in measured])
     for group in range(len(measured[0].values)):
         values = np.concatenate([m.values[group] for m in measured])
         variances = np.concatenate([m.variances[group] for m in measured])
@@ -302,11 +307,22 @@ def distributions(
         yield known.ended(int(ends[-1]), total)
 
 
-def _chosen(ends: IntArray, base: FloatArray) -> IntArray:
-    """Some of many ends, with about as many records between any two."""
+def _chosen(ends: IntArray, base: FloatArray, measured: Sequence[Ranges]) -> IntArray:
+    """Some of many ends, with about as many records between any two, and all ends of the last sums that have weights:
+    up to half of what are told apart."""
+    firm = ends[-1:]
+    for sums in (m for m in reversed(measured) if m.weights is not None):
+        more = np.union1d(firm, sums.ends)
+        firm = more if len(more) <= MOST_RANGES // 2 else firm
     spread = np.cumsum(base)[ends - 1]
-    wanted = np.linspace(0, spread[-1], MOST_RANGES + 1)[1:]
-    return np.unique(np.append(ends[np.minimum(np.searchsorted(spread, wanted), len(ends) - 1)], ends[-1]))
+    wanted = np.linspace(0, spread[-1], MOST_RANGES - len(firm) + 2)[1:]
+    return np.union1d(firm, ends[np.minimum(np.searchsorted(spread, wanted), len(ends) - 1)])
+
+
+def _design(measured: Ranges, ends: IntArray) -> FloatArray:
+    """What each value weighs elementary ranges by."""
+    sums = _sums(measured.ends, ends)
+    return sums if measured.weights is None else measured.weights @ sums
 
 
 def _sums(own: IntArray, ends: IntArray) -> FloatArray:

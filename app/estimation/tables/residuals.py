@@ -53,6 +53,7 @@ from app.measurements.noise import Noise
 from app.measurements.noise_search import GREATEST_SCALE
 from app.measurements.pieces import Combination, Contrast, Counts, counts_in, pieces_of
 from app.measurements.record import Measurement
+from app.measurements.rows import Rows
 from app.measurements.strategies.tables import TableStrategy
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
@@ -1245,10 +1246,19 @@ def _name(question: Question) -> Hashable:
 
 def imagined(marginal: Marginal, variance: float, values: FloatArray) -> Counts:
     """A measurement with these values, as far as 64 bits tell small ones from large ones, of this variance."""
+    return Counts(marginal, *_imagined(variance, values))
+
+
+def imagined_rows(marginal: Marginal, rows: Rows, variance: float, counts: FloatArray) -> Combination:
+    """The same of rows over cells with these counts; the variance is that of each row."""
+    noise, units = _imagined(variance, np.asarray(rows.matrix @ counts.reshape(-1)))
+    return Combination(marginal, noise, units, rows=rows)
+
+
+def _imagined(variance: float, values: FloatArray) -> tuple[Noise, IntArray]:
     largest = max(float(np.abs(values).max(initial=0.0)), 1.0)
     bits = max(0, min(_FINE, 61 - math.frexp(largest)[1]))
-    noise = replace(_smooth(variance), bits=bits)
-    return Counts(marginal, noise, np.rint(np.ldexp(values, bits)).astype(np.int64))
+    return replace(_smooth(variance), bits=bits), np.rint(np.ldexp(values, bits)).astype(np.int64)
 
 
 def _smooth(variance: float) -> Noise:
