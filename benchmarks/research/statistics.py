@@ -44,6 +44,8 @@ from benchmarks.research.regret_data import DATA
 
 DELTA = 1e-9
 EPSILONS, SEEDS = (0.1, 1.0), 20
+#: How often a user who asks each question by himself draws: the least of three errors would else be luck.
+DRAWS = 2000
 #: What a user does by himself: Gaussian noise and the exponential mechanism in Renyi terms, both pure, or the counts of
 #: bins for quantiles.
 Way = Literal["noise", "pure", "bins"]
@@ -261,7 +263,8 @@ class Ours:
 
 
 class Alone:
-    """Each question by itself, with an equal part of the budget where their number is known."""
+    """Each question by itself, with an equal part of the budget where their number is known: many draws at once, as
+    they have nothing to do with what was asked before."""
 
     def __init__(self, table: Survey, stream: Stream, epsilon: float, seed: int, *, way: Way) -> None:
         self._rng = np.random.default_rng(seed)
@@ -279,32 +282,34 @@ class Alone:
         return 1 / self._count if self._count is not None else self._asked**-UNKNOWN / float(zeta(UNKNOWN))
 
     def _noise(self, sensitivity: float, part: float, size: int) -> np.ndarray:
-        """Noise of a vector that moves by so much, for part of a question's price."""
+        """Noise of a vector that moves by so much, for part of a question's price; a row a draw."""
+        shape = DRAWS, size
         if self._pure:
-            return self._rng.laplace(0, sensitivity / (part * self._each), size)
-        return self._rng.normal(0, sensitivity * math.sqrt(self._order / (2 * part * self._renyi)), size)
+            return self._rng.laplace(0, sensitivity / (part * self._each), shape)
+        return self._rng.normal(0, sensitivity * math.sqrt(self._order / (2 * part * self._renyi)), shape)
 
-    def ask(self, words: dict[str, Any]) -> np.ndarray:
-        """The answers."""
+    def ask(self, words: dict[str, Any], true: Truth) -> np.ndarray:
+        """The answers, a row a draw."""
         part = self._part()
         self._each, self._renyi = part * self._epsilon, part * self._share
         attribute = next(a for a in self._table.attributes if a["name"] == words["of"])
         low, high = float(attribute["lower"]), float(attribute["upper"])
         middle, half = (low + high) / 2, (high - low) / 2
-        members = truth(self._table, words).members
+        members = true.members
         if words["type"] == "quantile":
             levels = words["q"] if isinstance(words["q"], list) else [words["q"]]
             if self._binned:
-                return np.array([found for own in members for found in self._by_bins(own, levels, attribute)])
-            return np.array([self._quantile(own, q, attribute, len(levels)) for own in members for q in levels])
+                return np.hstack([self._by_bins(own, levels, attribute) for own in members])
+            found = [self._quantile(own, q, attribute, len(levels)) for own in members for q in levels]
+            return np.stack(found, axis=1)
         kinds = {"sum": 2, "mean": 2, "variance": 3}[words["type"]]
         public = len(members) == 1 and "missing" not in attribute
         part = 1 / (kinds - public)
         sizes = np.array([float(len(own)) for own in members])
-        count = sizes if public else sizes + self._noise(1.0, part, len(members))
+        count = sizes + (0.0 if public else self._noise(1.0, part, len(members)))
         first = np.array([(own - middle).sum() for own in members]) + self._noise(half, part, len(members))
         if words["type"] == "sum":
-            return middle * count + first
+            return np.asarray(middle * count + first)
         whole = np.maximum(count, 1.0)
         if words["type"] == "mean":
             return np.clip(middle + first / whole, low, high)
@@ -312,7 +317,7 @@ class Alone:
         square = square + self._noise(half**2 / 2, part, len(members))
         return np.clip(square / whole + half**2 / 2 - np.square(first / whole), 0.0, half**2)
 
-    def _quantile(self, own: np.ndarray, q: float, attribute: dict[str, Any], levels: int) -> float:
+    def _quantile(self, own: np.ndarray, q: float, attribute: dict[str, Any], levels: int) -> np.ndarray:
         """The exponential mechanism over the grid, with the number of records on the wrong side as its score."""
         grid = np.arange(attribute["lower"], attribute["upper"] + 1, attribute["grid"], dtype=np.float64)
         below = np.searchsorted(np.sort(own), grid, side="right")
@@ -322,15 +327,15 @@ class Alone:
         # Bounded range: the score moves by max(q, 1 - q) at most, one way or the other.
         each = self._each / levels if self._pure else math.sqrt(8 * self._renyi / levels / self._order)
         chances = np.exp((score - score.max()) * each / (2 * max(q, 1 - q)))
-        return float(self._rng.choice(grid, p=chances / chances.sum()))
+        return self._rng.choice(grid, p=chances / chances.sum(), size=DRAWS)
 
-    def _by_bins(self, own: np.ndarray, levels: list[float], attribute: dict[str, Any]) -> list[float]:
+    def _by_bins(self, own: np.ndarray, levels: list[float], attribute: dict[str, Any]) -> np.ndarray:
         """Quantiles of the noisy counts of the declared bins, evenly spread within each."""
         low, high = float(attribute["lower"]), float(attribute["upper"])
         edges = np.array(attribute.get("edges", np.linspace(low, high, attribute.get("bins", 1) + 1)), dtype=np.float64)
         counts = np.maximum(np.histogram(own, edges)[0] + self._noise(1.0, 1.0, len(edges) - 1), 0.0)
-        below = np.concatenate([[0.0], np.cumsum(counts)])
-        return [float(np.interp(q * below[-1], below, edges)) for q in levels]
+        below = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))
+        return np.array([[np.interp(q * draw[-1], draw, edges) for q in levels] for draw in below])
 
 
 def rows(names: list[str], seeds: int, only: str) -> list[dict[str, Any]]:
@@ -348,28 +353,38 @@ def rows(names: list[str], seeds: int, only: str) -> list[dict[str, Any]]:
 def played(name: str, stream: Stream, epsilon: float, seeds: int) -> Iterator[dict[str, Any]]:
     """One row for each kind of question of a stream."""
     table = survey(name)
-    exact = [truth(table, words).values for words in stream.questions]
+    exact = [truth(table, words) for words in stream.questions]
+    others = {way: Alone(table, stream, epsilon, k, way=way) for k, way in enumerate(WAYS)}
+    # Mean squares, a number for each answer of a question; no value is told of groups that may have nobody.
+    alone = [
+        {way: np.square(other.ask(words, true) - true.values).mean(axis=0) for way, other in others.items()}
+        for words, true in zip(stream.questions, exact, strict=True)
+    ]
     squares: dict[tuple[str, str], list[float]] = defaultdict(list)
+    sessions: dict[str, list[float]] = defaultdict(list)
     held: dict[str, list[bool]] = defaultdict(list)
     for seed in range(seeds):
         ours = Ours(table, stream, epsilon, seed)
-        others = {way: Alone(table, stream, epsilon, seed, way=way) for way in WAYS}
-        for words, true in zip(stream.questions, exact, strict=True):
+        missed: dict[str, list[float]] = defaultdict(list)
+        for words, true, other in zip(stream.questions, exact, alone, strict=True):
             kind = f"{words['type']} by {'+'.join(words['group_by'])}" if "group_by" in words else words["type"]
             kind = f"{words['of']}: {kind}"
             values, lows, highs = ours.ask(words)
-            found = {way: session.ask(words) for way, session in others.items()}
-            # No value is told of groups that may have nobody: others guess, which is judged where there is somebody.
-            told = ~np.isnan(values) & ~np.isnan(true)
-            squares[kind, "ours"] += np.square(values - true)[told].tolist()
-            held[kind] += ((lows <= true) & (true <= highs))[told].tolist()
-            for way, other in found.items():
-                squares[kind, way] += np.square(other - true)[told].tolist()
+            # Others guess there, which is judged where there is somebody.
+            told = ~np.isnan(values) & ~np.isnan(true.values)
+            missed[kind] += np.square(values - true.values)[told].tolist()
+            held[kind] += ((lows <= true.values) & (true.values <= highs))[told].tolist()
+            for way, mean in other.items():
+                squares[kind, way] += mean[told].tolist()
+        for kind, own in missed.items():
+            squares[kind, "ours"] += own
+            sessions[kind] += [float(np.mean(own))] if own else []
     for kind in held:
         if not held[kind]:
             continue
         errors = {who: math.sqrt(np.mean(squares[kind, who])) for who in ("ours", *WAYS)}
         best = min(errors[way] for way in WAYS)
+        square = errors["ours"] ** 2
         yield {
             "survey": name,
             "epsilon": epsilon,
@@ -379,6 +394,8 @@ def played(name: str, stream: Stream, epsilon: float, seeds: int) -> Iterator[di
             "rmse": errors["ours"],
             "best alone": best,
             "ratio": errors["ours"] / best if best else None,
+            # Of a root half the part that its square is off by.
+            "off": float(np.std(sessions[kind]) / math.sqrt(len(sessions[kind])) / (2 * square)) if square else 0.0,
             "held": float(np.mean(held[kind])),
         }
 
@@ -427,7 +444,7 @@ def main() -> None:
         summed(found, "stream", "kind"),
         seeds=asked.seeds,
     )
-    columns = ["survey", "epsilon", "stream", "question", "rmse", "best alone", "ratio", "held"]
+    columns = ["survey", "epsilon", "stream", "question", "rmse", "best alone", "ratio", "off", "held"]
     report(
         "statistics", "Statistics of numbers", columns, [[row[c] for c in columns] for row in found], seeds=asked.seeds
     )
