@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.curator.errors import SessionClosed
-from app.services.answering import aside, costs, lane
+from app.services.answering import aside, costs, group, lane
 from app.services.answering.parked import Parked
 from app.services.answering.tickets import LONG_BATCH
 from app.services.errors import Unavailable
@@ -142,17 +142,23 @@ def test_what_waits_holds_nothing(world: World, told_by: Callable[..., None], ho
     world.audit()
 
 
-def test_a_batch_goes_on_where_it_waited(world: World, told_by: Callable[..., None]) -> None:
-    """Each question of a batch waits anew. Catches an answer that is given twice, lost, or drawn for again."""
+@pytest.mark.parametrize("ahead", [0, 256])
+def test_a_batch_goes_on_where_it_waited(
+    world: World, told_by: Callable[..., None], ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question of a batch waits anew, or has its numbers counted ahead. Catches an answer that is given twice,
+    lost or drawn for again, a batch that may wait less often than it has questions, and numbers for what is cached."""
+    monkeypatch.setattr(group, "MOST_AHEAD", ahead)
     counted: list[int] = []
     told_by(lambda: counted.append(1))
     who = world.analyst("ann")
     id = world.open(who, "listed")
-    asked = [query(0, 0), query(1, 0), query(0, 0), query(2, 0)]
+    asked = [query(0, 0), query(1, 0), query(0, 0), query(2, 0), query(3, 0), query(0, 1), query(1, 1)]
     answers = wait(world.submit(who, id, *asked, kind="batch"))["answers"]
-    assert [each["source"] for each in answers] == ["hypothesis", "hypothesis", "cached", "hypothesis"]
-    assert [each["sequence"] for each in answers] == [1, 2, 3, 4]
-    assert len(counted) == 3, "what is cached needs no numbers"
+    sources = ["hypothesis", "hypothesis", "cached", *["hypothesis"] * 4]
+    assert [each["source"] for each in answers] == sources
+    assert [each["sequence"] for each in answers] == [1, 2, 3, 4, 5, 6, 7]
+    assert len(counted) == 6, "what is cached needs no numbers"
     world.audit()
 
 

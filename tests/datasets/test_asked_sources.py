@@ -312,6 +312,28 @@ def test_answers_are_those_of_the_records(service: Service, lake: Path) -> None:
 
 
 @pytest.mark.api
+def test_a_batch_is_counted_at_once(service: Service, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine questions, no two of the same classes. Would catch a source that is asked once a question, each of which
+    waits for a tick."""
+    asks: list[int] = []
+    honest = ProcessReaders.ask_source
+
+    def asking(self: Any, about: bytes, looked: Any, folders: Any, asked: Any, **more: Any) -> Any:
+        asks.append(len(asked))
+        return honest(self, about, looked, folders, asked, **more)
+
+    monkeypatch.setattr(ProcessReaders, "ask_source", asking)
+    name, _ = registered(service, lake, "batch")
+    analyst = service.principal("analyst")
+    session = opened(analyst, name, "gaussian")
+    queries = [where(ward=0, year={"ge": 1000 * n, "lt": 100_000 + n}) for n in range(9)]
+    batch = analyst.post(f"/v1/sessions/{session}/queries/batch", json={"queries": queries}).json()["answers"]
+    expected = [((WARDS == 0) & (1000 * n <= YEARS) & (100_000 + n > YEARS)).sum() for n in range(9)]
+    assert [each["value"] for each in batch] == expected
+    assert len(asks) <= 2
+
+
+@pytest.mark.api
 def test_what_is_too_wide_is_refused_before_anything_is_asked(service: Service, lake: Path) -> None:
     """With a problem document, and no trace. Would catch a fault of the server, and a charge."""
     name, _ = registered(service, lake, "wide")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import orjson
@@ -29,8 +29,9 @@ from app.services.answering.work import LaneContext, Pause, Work
 from app.services.errors import NotFound, PayloadTooLarge, Unavailable
 from app.services.loading import last_recorded
 from app.services.ports import EntryRow, ReplyName, ReplyRow, SessionRow, Store, Transaction
+from app.services.query_bodies import compiled
 from app.services.residents import Live, NoRoom, Residents
-from app.spaces.counts import NotCounted
+from app.spaces.counts import NotCounted, Tally
 
 logger = structlog.get_logger(__name__)
 
@@ -41,6 +42,8 @@ SLICE_SECONDS = 0.05
 #: How long a turn waits for rows that another process holds: longer than turns take, which then follow one another as
 #: they come.
 PATIENCE_SECONDS = 0.1
+#: Questions of a request whose numbers are counted ahead, when one before them waits.
+MOST_AHEAD = 256
 #: Pauses between the tries of a commit that fails; the last one again and again.
 RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
 
@@ -276,15 +279,34 @@ class Groups:
                 ticket.error = error
                 work.done.append(ticket)
 
-    @staticmethod
-    def _park(ticket: Ticket, lacking: NotCounted, work: Work) -> None:
+    def _park(self, ticket: Ticket, lacking: NotCounted, work: Work) -> None:
         """Let a request wait for numbers. Nothing of its next question was begun."""
         ticket.waits += 1
-        if ticket.waits <= TRIES:
-            work.parked.append((ticket, lacking.count))
-        else:
+        if ticket.waits > TRIES:
             ticket.error = needs_others()
             work.done.append(ticket)
+            return
+        live = self._residents.get(ticket.session)
+        others = None if live is None else self._others(live, ticket)
+        work.parked.append((ticket, lacking.count if others is None else lambda: _all_of(lacking, others)))
+
+    def _others(self, live: Live, ticket: Ticket) -> NotCounted | None:
+        """What the other questions of a request lack, as far as they tell: so they need not wait one after another.
+        They are counted by their words, which are public, whatever is to become of them.
+        """
+        space = live.session.dataset.space
+        tallies: list[Tally] = []
+        for asked in ticket.queries[len(ticket.answers) + 1 :][:MOST_AHEAD]:
+            with suppress(CuratorError):
+                needed = compiled(space, asked, self._residents.room).query.tallies
+                tallies += needed if all(map(live.data.offers, needed)) else ()
+        try:
+            live.data.tell(tallies)
+        except NotCounted as lacking:
+            return lacking
+        except CuratorError:
+            pass
+        return None
 
     def _take_rows(self, tx: Transaction, ids: list[str], group: list[Ticket]) -> dict[str, SessionRow]:
         """Hold the rows of these sessions. What asks for those that another process keeps is deferred."""
@@ -401,6 +423,7 @@ class Groups:
                 if not self._context.store.exclusive:
                     begin().stay()
                 answers.append(self._answer(live, ticket, asked, work, full=size > BATCH_REPLY_BYTES))
+                ticket.waits = 0
                 size += len(answers[-1])
         except Exception as error:  # noqa: BLE001 - what comes of it is the lane's to deal with
             failed = error
@@ -437,6 +460,12 @@ class Groups:
         found = work.counts[name]
         if isinstance(found, Unavailable):
             raise Unavailable(found.detail, found.retry_after)
+
+
+def _all_of(*lacking: NotCounted) -> None:
+    """Have all of these counted."""
+    for each in lacking:
+        each.count()
 
 
 def _begun(work: Work) -> list[Ticket]:

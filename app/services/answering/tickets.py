@@ -29,7 +29,7 @@ class Ticket:
 
     Attributes:
         answers: those to its first questions, which are recorded, while it waits for what the next one needs.
-        waits: how often it has waited for numbers that were yet to be counted.
+        waits: how often its next question has waited for numbers that were yet to be counted.
         costly: whether it was found to take long, so that it is answered aside.
         left: whether who sent it has hung up: what was not begun of it is not computed.
     """
