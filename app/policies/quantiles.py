@@ -53,7 +53,7 @@ _UNEVEN = 0.25
 #: Rows are over so many cells at most, as evidence of them takes a matrix of cells by cells, and over so many ranges;
 #: how much the number of all records weighs beside those below the ends; and by what part of a variance rows serve
 #: better than counts at least where they are taken.
-_MOST_ROW_CELLS, _MOST_FINE, _OF_ALL, _BETTER = 512, 64, 0.02, 0.3
+_MOST_ROW_CELLS, _MOST_FINE, OF_ALL, _BETTER = 512, 64, 0.02, 0.3
 #: They are for groups of so many deviations of noise in records or more, but for those that have hardly any.
 _LARGE, _NONE = 12.0, 2.0
 
@@ -158,7 +158,7 @@ class Quantile(Kind[StatisticOfNumbers]):
             return None
         gram = _needed(places, _below(partition, within))
         try:
-            matrix = rounded(least_error(gram + _OF_ALL))
+            matrix = rounded(least_error(gram + OF_ALL))
             errors = float(np.trace(np.linalg.solve(matrix.T @ matrix, gram)))
         except LinAlgError:
             # Where LAPACK gives up, ranges serve.
