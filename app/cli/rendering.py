@@ -398,8 +398,8 @@ def show_connections(found: list[Connection], *, as_json: bool) -> None:
     if as_json:
         print_json([each.raw for each in found])
         return
-    rows = [(each.name, each.created_at, each.created_by) for each in found]
-    _show_list(columns("name", "since", "added by", whole=("name", "since")), rows, "no connections")
+    rows = [(each.name, each.type, each.created_at, each.created_by) for each in found]
+    _show_list(columns("name", "type", "since", "added by", whole=("name", "since")), rows, "no connections")
 
 
 def show_principals(found: list[Principal], *, as_json: bool) -> None:

@@ -180,6 +180,7 @@ class ConnectionView(Reply):
     """A connection to a database, without its secret."""
 
     name: str
+    type: str
     created_at: str
     created_by: str
 

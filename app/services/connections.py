@@ -12,14 +12,15 @@ from app.services.pages import Page
 from app.services.ports import Clock
 from app.services.principals import Principal
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+#: Names of connections.
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
 class Stored(Protocol):
     """Where connections are kept, sealed."""
 
-    def add(self, name: str, url: str, by: str, now: str) -> None:
-        """Keep one. Raises InvalidRequest, Conflict."""
+    def add(self, name: str, url: str, by: str, now: str) -> dict[str, str]:
+        """Keep one, and tell of it without its secret. Raises InvalidRequest, Conflict."""
 
     def page(self, after: str, most: int) -> tuple[list[dict[str, str]], bool]:
         """Those beyond a name, without their secrets, and whether there are others."""
@@ -40,24 +41,23 @@ class Connections:
     def __init__(self, stored: Stored, clock: Clock, in_use: Callable[[], Collection[str]]) -> None:
         self._stored, self._clock, self._in_use = stored, clock, in_use
 
-    def add(self, actor: Principal, name: Any, url: Any) -> dict[str, Any]:
-        """Keep a URL with its secret under a name. What is told of it is its name, when it was added, and by whom.
+    def add(self, actor: Principal, name: Any, url: Any) -> dict[str, str]:
+        """Keep a URL with its secret under a name. What is told of it is its name and type, when it was added, and by
+        whom.
 
         Raises:
             InvalidRequest: naming what to change, never what the URL says.
             Conflict: when the name is in use.
         """
         actor.require("admin")
-        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        if not isinstance(name, str) or NAME.fullmatch(name) is None:
             raise InvalidRequest(
                 "name must consist of lower-case letters, digits, dashes and underscores, begin with a letter or digit "
                 "and have at most 63 characters"
             )
         if not isinstance(url, str) or "\0" in url:
             raise InvalidRequest("url must be text, as postgresql://user:password@host/database?sslmode=verify-full")
-        now = self._clock()
-        self._stored.add(name, url, actor.name, now)
-        return {"name": name, "created_at": now, "created_by": actor.name}
+        return self._stored.add(name, url, actor.name, self._clock())
 
     def list(self, actor: Principal, after: str, most: int) -> Page:
         """All of them by name beyond another one, without their secrets."""

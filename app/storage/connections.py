@@ -6,6 +6,7 @@ password.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 import psycopg
@@ -14,14 +15,26 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.declarations.errors import InvalidDataset, InvalidRequest
+from app.services.connections import NAME
 from app.services.errors import Conflict, Unavailable
 from app.storage import tables as t
 from app.storage.store import SqlStore
 from app.storage.vault import Vault, VaultError
 
 c = t.connections.c
-#: What a URL may say. All else reads other files, changes settings, or picks a server by more than its name.
-_ALLOWED = frozenset({"host", "port", "dbname", "user", "password", "sslmode", "connect_timeout"})
+#: What a connection leads to, as its URL begins.
+TYPE = "postgresql"
+_PORT = "[1-9][0-9]{0,4}"
+#: What a URL may say, and how. All else reads other files, changes settings, or picks a server by more than its name.
+_ALLOWED = {
+    "host": "[^,]+(,[^,]+)*",
+    "port": f"{_PORT}(,{_PORT})*",
+    "dbname": ".+",
+    "user": ".+",
+    "password": ".+",
+    "sslmode": "disable|allow|prefer|require|verify-ca|verify-full",
+    "connect_timeout": "[0-9]{1,4}",
+}
 _ENCRYPTED = frozenset({"require", "verify-ca", "verify-full"})
 _HERE = frozenset({"127.0.0.1", "::1", "localhost"})
 #: Bytes of a URL.
@@ -40,8 +53,8 @@ class SealedConnections:
     def __init__(self, vault: Vault, store: SqlStore, hosts: Collection[str]) -> None:
         self._vault, self._store, self._hosts = vault, store, frozenset(hosts)
 
-    def add(self, name: str, url: str, by: str, now: str) -> None:
-        """Seal a URL under a name.
+    def add(self, name: str, url: str, by: str, now: str) -> dict[str, str]:
+        """Seal a URL under a name; what is told of it from now on.
 
         Raises:
             InvalidRequest: naming what of it to change, never what it says; or that the vault has no key.
@@ -54,25 +67,28 @@ class SealedConnections:
             raise InvalidRequest(
                 "this server's vault has no key, and keeps no secrets: have its operator set CURATOR_VAULT_KEY"
             ) from None
+        told = {"name": name, "type": TYPE, "created_at": now, "created_by": by}
         with self._store.write() as tx:
             try:
-                tx.connection.execute(
-                    insert(t.connections), {"name": name, "sealed": sealed, "created_at": now, "created_by": by}
-                )
+                tx.connection.execute(insert(t.connections), {**told, "sealed": sealed})
             except IntegrityError:
                 raise Conflict(f"the connection {name!r} is there: remove it first, or take another name") from None
             tx.commit()
+        return told
 
     def page(self, after: str, most: int) -> tuple[list[dict[str, str]], bool]:
         """Up to ``most`` connections by name beyond another one, without secrets, and whether there are others."""
         with self._store.read() as tx:
-            found = select(c.name, c.created_at, c.created_by).where(c.name > after).order_by(c.name).limit(most + 1)
-            told = tx.connection.execute(found).all()
-        rows = [{"name": row.name, "created_at": row.created_at, "created_by": row.created_by} for row in told]
+            shown = select(c.name, c.type, c.created_at, c.created_by)
+            found = tx.connection.execute(shown.where(c.name > after).order_by(c.name).limit(most + 1))
+            # As plain words: a column's name is text of a kind of its own, of which nobody makes JSON.
+            rows = [{str(word): told for word, told in row.items()} for row in found.mappings()]
         return rows[:most], len(rows) > most
 
     def remove(self, name: str) -> bool:
         """Forget a connection for good; whether there was one."""
+        if not NAME.fullmatch(name):  # not looked up: not every database takes every character
+            return False
         with self._store.write() as tx:
             removed = tx.connection.execute(delete(t.connections).where(c.name == name)).rowcount
             tx.commit()
@@ -85,8 +101,10 @@ class SealedConnections:
             InvalidDataset: when there is none of this name, or its host is not one of the server's any more.
             Unavailable: when it was sealed under another key.
         """
-        with self._store.read() as tx:
-            sealed = tx.connection.execute(select(c.sealed).where(c.name == name)).scalar_one_or_none()
+        sealed = None
+        if NAME.fullmatch(name):
+            with self._store.read() as tx:
+                sealed = tx.connection.execute(select(c.sealed).where(c.name == name)).scalar_one_or_none()
         if sealed is None:
             raise InvalidDataset("source.connection: there is none of this name: an admin adds it first")
         try:
@@ -131,23 +149,28 @@ class SealedConnections:
             InvalidRequest: naming what of it to change, never what it says.
         """
         try:
-            if len(url.encode()) > MOST_BYTES or not url.startswith(("postgresql://", "postgres://")):
+            if len(url.encode()) > MOST_BYTES or not url.startswith(f"{TYPE}://"):
                 raise ValueError
             told = {word: str(value) for word, value in conninfo.conninfo_to_dict(url).items() if value is not None}
         except (psycopg.Error, ValueError):
             raise InvalidRequest(
                 "url: it is no URL of PostgreSQL, as postgresql://user:password@host:5432/database?sslmode=verify-full"
             ) from None
-        if beyond := sorted(set(told) - _ALLOWED):
+        if beyond := sorted(set(told) - set(_ALLOWED)):
             raise InvalidRequest(
                 f"url: it may have {', '.join(sorted(_ALLOWED))}, and nothing else: leave {', '.join(beyond)} out"
             )
         if not {"host", "user", "dbname"} <= set(told):
             raise InvalidRequest("url: name a host, a user and a database")
+        for word, value in sorted(told.items()):
+            if not re.fullmatch(_ALLOWED[word], value, re.DOTALL):
+                raise InvalidRequest(f"url: {word} is empty, or is none that PostgreSQL takes: write it anew")
         hosts, ports = told["host"].split(","), told.get("port", "5432").split(",")
-        for number, host in enumerate(hosts):
-            port = ports[min(number, len(ports) - 1)] or "5432"
-            if host not in self._hosts and f"{host}:{port}" not in self._hosts:
+        if len(ports) not in (1, len(hosts)):
+            raise InvalidRequest("url: name one port, or one for each host")
+        for host, port in zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=True):
+            beside = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            if host not in self._hosts and beside not in self._hosts:
                 raise InvalidRequest(
                     "url: its host is not one that this server may ask: have its operator add it to "
                     "CURATOR_SOURCE_HOSTS"

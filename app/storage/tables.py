@@ -123,6 +123,7 @@ connections = Table(
     "connections",
     metadata,
     Column("name", String(64), primary_key=True),
+    Column("type", String(16), nullable=False),
     Column("sealed", Text, nullable=False),
     Column("created_at", String(32), nullable=False),
     Column("created_by", String(64), nullable=False),

@@ -1,4 +1,4 @@
-"""counts that a source told once, and connections to databases outside
+"""counts that a source told once
 
 Revision: 20261126_kept_counts, after 20261123_baseline, 2026-11-26 09:45:00
 """
@@ -22,12 +22,4 @@ def upgrade() -> None:
         sa.Column("asked", sa.Text(), nullable=False),
         sa.Column("entry", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("file_name", "name", name=op.f("pk_kept_counts")),
-    )
-    op.create_table(
-        "connections",
-        sa.Column("name", sa.String(length=64), nullable=False),
-        sa.Column("sealed", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.String(length=32), nullable=False),
-        sa.Column("created_by", sa.String(length=64), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_connections")),
     )

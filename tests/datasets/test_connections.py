@@ -34,6 +34,7 @@ from tests.kit.service import Service, ask, refused, serving, unique, where
 
 pytestmark = pytest.mark.api
 
+JSON_BODY = {"Content-Type": "application/json"}
 KEY = base64.b64encode(bytes(range(32))).decode()
 WARDS, YEARS, MONTHS = np.arange(300) % 3, np.arange(300) * 800, np.arange(300) % 12
 ATTRIBUTES: list[JSON] = [
@@ -64,7 +65,8 @@ def url(database: Database) -> str:
 
 @pytest.fixture(scope="module")
 def hosts(database: Database) -> str:
-    return f"db.example.org:6543,{conninfo.conninfo_to_dict(database.reader)['host']}"
+    folder = conninfo.conninfo_to_dict(database.reader)["host"]
+    return f"db.example.org:6543,{ANY_PORT},2001:db8::1,[2001:db8::2]:6543,{folder}"
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +138,8 @@ def test_a_table_that_is_counted_whole_needs_no_connection_afterwards(service: S
     assert ask(analyst, session, where(ward=1))["value"] == 100
 
 
+#: A host that the operator names without a port.
+ANY_PORT = "any.example.org"
 REFUSED = {
     "another host": "postgresql://u:quux@elsewhere.example.org/d?sslmode=verify-full",
     "another port": "postgresql://u:quux@db.example.org:5432/d?sslmode=verify-full",
@@ -150,6 +154,18 @@ REFUSED = {
     "another engine": "mysql://u:quux@db.example.org:6543/d",
     "words": "host=db.example.org port=6543 user=u password=quux dbname=d sslmode=require",
     "nothing": "",
+    "another word for the engine": "postgres://u:quux@db.example.org:6543/d?sslmode=require",
+    "a port that is none": f"postgresql://u:quux@{ANY_PORT}:abc/d?sslmode=require",
+    "a port beyond all": f"postgresql://u:quux@{ANY_PORT}:123456/d?sslmode=require",
+    "more ports than hosts": f"postgresql://u:quux@{ANY_PORT}/d?port=6543,6544&sslmode=require",
+    "an address of six groups as a port": "postgresql://u:quux@[2001:db8::1:6543]/d?sslmode=require",
+    "an empty host": f"postgresql://u:quux@,{ANY_PORT}/d?sslmode=require",
+    "an empty user": f"postgresql://u:quux@{ANY_PORT}/d?sslmode=require&user=",
+    "an empty database": f"postgresql://u:quux@{ANY_PORT}/?sslmode=require&dbname=",
+    "an sslmode that is none": f"postgresql://u:quux@{ANY_PORT}/d?sslmode=quux",
+    "a time that is none": f"postgresql://u:quux@{ANY_PORT}/d?sslmode=require&connect_timeout=quux",
+    "no text": f"postgresql://u:%FFquux@{ANY_PORT}/d?sslmode=require",
+    "a certificate": f"postgresql://u:quux@{ANY_PORT}/d?sslmode=verify-full&sslrootcert=/etc/quux",
     "long": "postgresql://u:quux@db.example.org:6543/d?sslmode=require&user=" + "u" * 5000,
 }
 
@@ -163,11 +179,78 @@ def test_a_url_that_leads_elsewhere_is_refused(service: Service, what: str, capl
     assert "quux" not in str(document) + caplog.text
 
 
+ALLOWED = {
+    "any port": f"postgresql://u:p@{ANY_PORT}:6543/d?sslmode=require",
+    "several hosts": f"postgresql://u:p@db.example.org:6543,{ANY_PORT}:1/d?sslmode=verify-ca&connect_timeout=5",
+    "one port for several hosts": f"postgresql://u:p@/d?host=db.example.org,{ANY_PORT}&port=6543&sslmode=require",
+    "an address": "postgresql://u:p@[2001:db8::1]/d?sslmode=verify-full",
+    "an address with its port": "postgresql://u:p@[2001:db8::2]:6543/d?sslmode=verify-full",
+}
+
+
+@pytest.mark.parametrize("what", ALLOWED)
+def test_a_url_of_hosts_that_are_named_is_kept(service: Service, hosts: str, what: str) -> None:
+    """Would catch refusals of what the operator allows, for which nobody would know a reason."""
+    name = added(service, ALLOWED[what])
+    vault = Vault(Path("/none"), base64.b64decode(KEY))
+    assert SealedConnections(vault, service.built.store, hosts.split(",")).open(name) == ALLOWED[what]
+
+
+#: Pieces that URLs are made of, and some that they should not be.
+PIECES = [
+    "postgresql://",
+    "u",
+    ":",
+    "p",
+    "@",
+    ANY_PORT,
+    ",",
+    "/",
+    "d",
+    "?",
+    "&",
+    "=",
+    "sslmode",
+    "require",
+    "host",
+    "port",
+]
+PIECES += ["%00", "%FF", "%", "[", "]", "::1", "5432", "\0", "\udc80", "é", " ", "\n", "'", "\\", "options", "service"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@given(pieces=st.lists(st.sampled_from(PIECES), max_size=20))
+def test_no_url_is_a_fault_of_the_server(service: Service, hosts: str, pieces: list[str]) -> None:
+    """However a URL is put together, it is refused or leads to a host that is named, and not in the clear."""
+    store, vault = service.built.store, Vault(Path("/none"), base64.b64decode(KEY))
+    name, url = unique("made"), f"postgresql://u:p@{ANY_PORT}{''.join(pieces)}"
+    reply = service.admin.post(
+        "/v1/connections", content=json.dumps({"name": name, "url": url}).encode(), headers=JSON_BODY
+    )
+    if reply.status_code != 201:
+        refused(reply, "invalid-request")
+        return
+    told = conninfo.conninfo_to_dict(SealedConnections(vault, store, hosts.split(",")).open(name))
+    assert set(str(told["host"]).split(",")) <= {ANY_PORT}
+    assert told["sslmode"] in ("require", "verify-ca", "verify-full")
+
+
+@pytest.mark.postgres
+def test_names_that_no_database_takes(tmp_path: Path, postgres_url: str) -> None:
+    """PostgreSQL takes no NUL in text. Would catch a name that is looked up before it is looked at."""
+    with serving(tmp_path / "var", database_url=postgres_url, vault_key=KEY) as service:
+        for name in ("a%00b", "%FF", "%F0%9F%92%A9", "x" * 3000, "postgresql:%2F%2Fu:quux@h"):
+            refused(service.admin.delete(f"/v1/connections/{name}"), "not-found")
+        refused(service.admin.get("/v1/connections", params={"after": "a\0b"}), "invalid-request")
+        document = refused(sent(service, spec("a\0b")), "invalid-dataset")
+        assert "connection" in document["detail"]
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(name=st.text(max_size=80) | st.integers() | st.none(), url=st.text(max_size=200) | st.integers() | st.none())
 def test_no_words_are_a_fault_of_the_server(service: Service, name: Any, url: Any) -> None:
     body = json.dumps({"name": name, "url": url}).encode()
-    reply = service.admin.post("/v1/connections", content=body, headers={"Content-Type": "application/json"})
+    reply = service.admin.post("/v1/connections", content=body, headers=JSON_BODY)
     refused(reply, "invalid-request")
 
 
@@ -197,7 +280,8 @@ def test_the_client_and_the_command(service: Service, url: str, monkeypatch: pyt
     assert "quux" not in done.output
     with Curator(service.url, service.admin_key) as curator:
         (found,) = [each for each in curator.connections() if each.name == name]
-        assert (found.created_by, "quux" in repr(found)) == ("admin", False)
+        assert (found.type, found.created_by) == ("postgresql", "admin")
+        assert set(found.raw) == {"name", "type", "created_at", "created_by"}
         curator.add_connection(unique("client"), url)
     listed = CliRunner().invoke(cli, ["connection", "list"])
     assert name in listed.output

@@ -155,7 +155,13 @@ def live(world: World) -> Asked:
     assert row is not None
     vault = Vault(world.folder / "vault", None, keys_folder=world.folder / "keys")
     with world.store.write() as tx:
-        told = {"name": "c", "sealed": "s", "created_at": "2026-01-01T00:00:00Z", "created_by": "admin"}
+        told = {
+            "name": "c",
+            "type": "postgresql",
+            "sealed": "s",
+            "created_at": "2026-01-01T00:00:00Z",
+            "created_by": "admin",
+        }
         tx.connection.execute(insert(metadata.tables["connections"]), told)
         tx.commit()
     KeptFiles(vault, world.store).of(row.vault_entry["file_name"]).keep(CellCounts((), (), ()), np.array(7))

@@ -80,9 +80,10 @@ class Key(str):
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection to a database outside, without its secret."""
+    """A connection to a database outside, without its secret. ``type`` is ``postgresql``."""
 
     name: str
+    type: str
     created_at: str
     created_by: str
     raw: JSON = field(repr=False)
@@ -90,9 +91,8 @@ class Connection:
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From an item of ``GET /v1/connections``."""
-        return cls(
-            str(need(reply, "name")), str(need(reply, "created_at")), str(need(reply, "created_by")), dict(reply)
-        )
+        name, type, at, by = (str(need(reply, word)) for word in ("name", "type", "created_at", "created_by"))
+        return cls(name, type, at, by, dict(reply))
 
 
 @dataclass(frozen=True)
