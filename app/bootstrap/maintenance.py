@@ -166,7 +166,7 @@ def rotate_vault() -> int:
                 for each in (settings.vault_old_key_bytes(), key)
             )
             done, lost = reseal(store, VaultResealer(old, new, store.await_writers))
-            lost += SealedConnections(new, store, ()).reseal(old)
+            lost += [f"the connection {name}" for name in SealedConnections(new, store, ()).reseal(old)]
         finally:
             store.close()
     if lost:

@@ -17,8 +17,11 @@ from sqlalchemy import select
 
 from app.bootstrap import maintenance, preconditions
 from app.bootstrap.preconditions import StartRefused
+from app.declarations.errors import CuratorError
 from app.storage import tables
+from app.storage.connections import SealedConnections
 from app.storage.database import make_engines
+from app.storage.store import SqlStore
 from app.storage.vault import Vault, VaultEntry, VaultError
 from tests.kit.killing import Killing
 from tests.kit.servers import environment, launching, run
@@ -28,6 +31,8 @@ pytestmark = pytest.mark.integration
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 NAMES = ("d", "e")
+#: A connection, which is there where the vault has a key.
+URL, HOST = "postgresql://u:p@127.0.0.1/d", "127.0.0.1"
 
 
 def base64_of(key: bytes) -> str:
@@ -44,8 +49,24 @@ def prepared(folder: Path, url: str | None, key: bytes | None) -> World:
         world.register(name, counts_of(name))
     world.register("gone")
     world.built.services.retirement.retire(ADMIN, "gone")
+    if key is not None:
+        SealedConnections(Vault(folder / "vault", key), world.store, [HOST]).add("warehouse", URL, "admin", "now")
     world.stop()
     return world
+
+
+def connection_opens(folder: Path, url: str | None, *keys: bytes | None) -> list[bytes | None]:
+    """The keys that open the connection; what it then says is what was sealed."""
+    reading, writing = make_engines(url or f"sqlite:///{folder / 'curator.sqlite3'}")
+    store, found = SqlStore(reading, writing, exclusive=url is None), []
+    for key in keys:
+        try:
+            assert SealedConnections(Vault(folder / "vault", key), store, [HOST]).open("warehouse") == URL
+        except (CuratorError, VaultError):
+            continue
+        found.append(key)
+    store.close()
+    return found
 
 
 def entries(url: str) -> dict[str, VaultEntry]:
@@ -87,14 +108,15 @@ def files_of(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("old", [None, OLD], ids=["in the clear", "sealed"])
 def test_the_command(tmp_path: Path, database: str | None, old: bytes | None) -> None:
-    """Catches files left under the old key or in the clear, rows that name the old ones, a server that does not go
-    on with the new key alone, and one that is running meanwhile.
+    """Catches files or connections left under the old key or in the clear, rows that name the old ones, a server that
+    does not go on with the new key alone, and one that is running meanwhile.
     """
     prepared(tmp_path / "data", database, old)
     before = files_of(tmp_path / "data")
     done = rotate(tmp_path / "data", database, old)
     assert done.returncode == 0, done.stderr
     assert "2 had" in done.stdout
+    assert connection_opens(tmp_path / "data", database, OLD, NEW) == ([] if old is None else [NEW])
     assert not set(files_of(tmp_path / "data")) & set(before)
     assert len(files_of(tmp_path / "data")) == 2
     sizes = [(tmp_path / "data" / "vault" / name).read_bytes() for name in files_of(tmp_path / "data")]
@@ -132,9 +154,10 @@ def test_refusals(tmp_path: Path, operate: Callable[..., None]) -> None:
         maintenance.rotate_vault()
     operate(folder, NEW, None)
     before = files_of(folder)
-    with pytest.raises(StartRefused, match="d, e"):
+    with pytest.raises(StartRefused, match="d, e, the connection warehouse"):
         maintenance.rotate_vault()
     assert files_of(folder) == before
+    assert connection_opens(folder, None, OLD, NEW) == [OLD]
     operate(folder, NEW, OLD)
     (damaged,) = (folder / "vault").glob("d.*.vault")
     content = damaged.read_bytes()
@@ -197,7 +220,9 @@ def at_every_step(tmp_path: Path, old: bytes | None, killing: Killing, every: in
             return step - every
         assert code == -9
         assert set(keys_that_open(tmp_path / "copy", url, old, NEW)) == set(NAMES), f"lost at step {step}"
+        assert len(connection_opens(tmp_path / "copy", None, old, NEW)) == (old is not None), f"lost at step {step}"
         assert killing.run(0, tmp_path / "copy") == 0
+        assert connection_opens(tmp_path / "copy", None, old, NEW) == ([] if old is None else [NEW])
         assert keys_that_open(tmp_path / "copy", url, NEW) == dict.fromkeys(NAMES, NEW)
         assert len(files_of(tmp_path / "copy")) == len(NAMES), "leavings"
     raise AssertionError("it does not come to an end")
@@ -206,8 +231,8 @@ def at_every_step(tmp_path: Path, old: bytes | None, killing: Killing, every: in
 @pytest.mark.parametrize("old", [None, OLD], ids=["in the clear", "sealed"])
 def test_killed_at_every_step(tmp_path: Path, old: bytes | None) -> None:
     """kill -9 between all syncs, renames, removals and commits. Catches a moment in which a row names a file
-    that neither key opens, one from which there is no going on, and files left lying. Of files in the clear, for which
-    the steps are the same, between every second and the next.
+    that neither key opens or a connection is lost, one from which there is no going on, and files left lying. Of files
+    in the clear, for which the steps are the same, between every second and the next.
     """
     prepared(tmp_path / "data", None, old)
     with sqlite3.connect(tmp_path / "data" / "curator.sqlite3") as connection:
