@@ -66,7 +66,7 @@ from app.services.transcripts import Transcripts
 from app.settings import Settings
 from app.storage.audit_store import SqlAudits
 from app.storage.connections import SealedConnections
-from app.storage.database import DataDirLock, database_bytes, is_sqlite, make_engines
+from app.storage.database import DataDirLock, Leader, database_bytes, is_sqlite, make_engines
 from app.storage.kept_counts import KeptFiles
 from app.storage.ledger_watch import LedgerWatch
 from app.storage.log_signatures import SqlCosignatures
@@ -163,7 +163,8 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     dummies = DummyDatasets(store, private, utc_now, datasets, close_session=close_session)
     retirement = Retirement(store, private, utc_now, datasets, dummies, close_session=close_session)
     sql_log = SqlLog(store)
-    sequencer = Sequencer(sql_log)
+    leader = Leader(writing)
+    sequencer = Sequencer(sql_log, leader.pause)
     plans = Plans(
         datasets,
         memory_limit=settings.memory_limit,
@@ -208,7 +209,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         retirement=retirement,
         metrics=metrics,
         background=[
-            LedgerWatch(settings.data_dir, store),
+            LedgerWatch(settings.data_dir, store, leader),
             Hourly(
                 "replies",
                 partial(remove_replies, store, utc_now),

@@ -15,7 +15,8 @@ from curator_client.proofs.tiles import begun, grown
 
 logger = structlog.get_logger(__name__)
 
-#: How often it is looked whether there is more to add, but for a step that could not take all.
+#: How often it is looked whether there is more to add, but for a step that could not take all, and by others than the
+#: leader.
 SECONDS = 0.5
 #: Leaves of a step, and bytes of their lines after which it takes no others.
 _LEAVES, _BYTES = 4096, 1 << 22
@@ -25,11 +26,21 @@ _PAUSES = 3.0
 _END_SECONDS = 5.0
 
 
-class Sequencer:
-    """Adds to the log what is not in it, beside a running service. Several processes may do so on one database."""
+def _each(seconds: float) -> float:
+    """The pause of a process that is alone."""
+    return seconds
 
-    def __init__(self, store: LogStore) -> None:
-        self._store = store
+
+class Sequencer:
+    """Adds to the log what is not in it, beside a running service. Several processes may do so on one database.
+
+    Args:
+        store: the tables of the log.
+        pause: how long this process pauses where one that leads would pause so many seconds.
+    """
+
+    def __init__(self, store: LogStore, pause: Callable[[float], float] = _each) -> None:
+        self._store, self._pause = store, pause
         self._stopping, self._due = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="log", daemon=True)
         #: Whether the last step left something that it saw.
@@ -52,7 +63,7 @@ class Sequencer:
 
     def _watch(self) -> None:
         while not self._stopping.is_set():
-            self._due.wait(SECONDS)
+            self._due.wait(self._pause(SECONDS))
             self._due.clear()
             self._safely(self._catch_up)
         end = time.monotonic() + _END_SECONDS / 2

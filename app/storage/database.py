@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import select
 import sqlite3
@@ -37,6 +38,13 @@ _NOTICE = {
 #: Any number, the same for all processes, and another than migrations have: who works on a database shares this lock of
 #: its server, or has it alone.
 _SERVING = 0x6375_7262
+#: The same of who does for all processes what one is enough for.
+_LEADING = 0x6375_726C
+#: How often those look who do not lead.
+FOLLOWING_SECONDS = 5.0
+#: Connections of a process that stay open, and how many more it opens for a while: two lanes with heavy updates and two
+#: openings hold one each for seconds, and others are not to wait for them. docs/operations/postgresql.md has the sum.
+POOL, OVERFLOW = 3, 5
 #: How long the lock of one that has just ended may still stand in the way.
 _GONE_SECONDS = 1.0
 #: How often it is looked whether the lock is still held.
@@ -145,7 +153,7 @@ def make_engines(url: str) -> tuple[Engine, Engine]:
     for name, value in _NOTICE.items():
         if name not in parsed.query:
             parsed = parsed.update_query_dict({name: value})
-    engine = create_engine(parsed, pool_size=8, max_overflow=8, pool_timeout=30)
+    engine = create_engine(parsed, pool_size=POOL, max_overflow=OVERFLOW, pool_timeout=30)
 
     @event.listens_for(engine, "connect")
     def _bounded(connection: Any, _record: Any) -> None:
@@ -275,6 +283,54 @@ class _ServerLock:
                     "a command works on the database as if no server ran, as its lock was lost: stop this server"
                 )
                 alone = True
+
+
+class Leader:
+    """Which of several processes on one database does what one is enough for: who holds an advisory lock.
+
+    The lock is held on a connection that is taken out of the pool: a process that dies, or is cut off, gives it back
+    with that. Others look as well, only less often, as a process that stands still keeps its connection. So the lock
+    says who works soon, and keeps nobody out: what is done by it must be right when two do it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._connection: Connection | None = None
+        self._leads, self._asked = engine.dialect.name == "sqlite", -math.inf
+        self._turn = threading.Lock()
+
+    def pause(self, seconds: float) -> float:
+        """Seconds until this process is to look again at what the leader looks at so often. It leads from now on where
+        nobody does; who serves an embedded database is alone.
+        """
+        with self._turn:
+            now = time.monotonic()
+            if self._engine.dialect.name != "sqlite" and now - self._asked >= FOLLOWING_SECONDS:
+                self._asked = now
+                try:
+                    self._leads = self._try()
+                except SQLAlchemyError:
+                    self._leads = False
+            return seconds if self._leads else max(seconds, FOLLOWING_SECONDS)
+
+    def _try(self) -> bool:
+        """Whether the lock is held, or could be had just now."""
+        if self._connection is not None:
+            try:
+                self._connection.execute(text("SELECT 1"))
+            except SQLAlchemyError:
+                connection, self._connection = self._connection, None
+                connection.invalidate()
+            else:
+                return True
+        # Outside of a transaction: in one it would be taken for a process that hangs.
+        with contextlib.ExitStack() as undone:
+            connection = undone.enter_context(self._engine.connect().execution_options(isolation_level="AUTOCOMMIT"))
+            if connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LEADING}).scalar_one():
+                connection.detach()  # in the pool it would be used by others, and closed with the lock
+                undone.pop_all()
+                self._connection = connection
+        return self._connection is not None
 
 
 class DataDirLock:

@@ -17,12 +17,13 @@ from typing import NamedTuple
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from app.storage.database import Leader
 from app.storage.store import SqlStore
 from curator_client import durable
 
 logger = structlog.get_logger(__name__)
 
-#: How often it is looked whether there is more to have seen.
+#: How often it is looked whether there is more to have seen; by others than the leader less often.
 SECONDS = 1.0
 NAME = "ledger.seen"
 
@@ -42,10 +43,12 @@ class Seen(NamedTuple):
 
 
 class LedgerWatch:
-    """Keeps what was seen in ``folder``, beside a running service. Several processes may do so on one folder."""
+    """Keeps what was seen in ``folder``, beside a running service. Several processes may do so on one folder: where a
+    leader is told, it does so each second, and others now and then.
+    """
 
-    def __init__(self, folder: Path, store: SqlStore) -> None:
-        self._path, self._store = folder / NAME, store
+    def __init__(self, folder: Path, store: SqlStore, leader: Leader | None = None) -> None:
+        self._path, self._store, self._leader = folder / NAME, store, leader
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="ledger-watch", daemon=True)
 
@@ -80,7 +83,7 @@ class LedgerWatch:
 
     def _watch(self) -> None:
         while True:
-            last = self._stopping.wait(SECONDS)
+            last = self._stopping.wait(SECONDS if self._leader is None else self._leader.pause(SECONDS))
             try:
                 there, noted = self._there(), self._noted()
                 if there[:2] != noted[:2] and there.movement >= noted.movement and there.datasets >= noted.datasets:
