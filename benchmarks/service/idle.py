@@ -22,7 +22,7 @@ from benchmarks.service.answering import register, table_spec
 
 #: Seconds before the counting begins, in which starts are over and what was counted of them is told.
 SETTLED = 12.0
-TURNS = 3
+TURNS = 2
 
 
 def counted(connection: psycopg.Connection[tuple[int, int]]) -> tuple[int, int]:
@@ -53,7 +53,7 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--beside", type=Path, help="a folder with another state of the code")
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--seconds", type=float, default=12.0)
     options = parser.parse_args()
     codes = {"this": None} | ({} if options.beside is None else {"beside": options.beside})
     rows = []
