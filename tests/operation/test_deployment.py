@@ -17,6 +17,7 @@ from app.settings import settings_table
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 BIN = Path(sys.executable).parent
+REPLICAS = ("app1", "app2", "app3", "app4")
 
 
 def checked(*command: str) -> subprocess.CompletedProcess[str]:
@@ -112,11 +113,21 @@ class TestCompose:
                 elif not source.startswith("${"):
                     assert source in file["volumes"], source
 
+    def test_the_proxy_knows_every_replica(self, root: Path) -> None:
+        """Catches a replica that is asked nothing, and a home that nobody lives in."""
+        file = yaml.safe_load((root / "docker-compose.yml").read_text())
+        serving = {name for name, service in file["services"].items() if "serve" in service.get("command", ())}
+        named = re.findall(
+            r"^\s*server (\w+):8000 resolve ", (root / "deploy" / "nginx.conf").read_text(), re.MULTILINE
+        )
+        assert serving == set(named) == set(REPLICAS)
+        assert serving == set(file["services"]["proxy"]["depends_on"])
+
     def test_every_variable_is_a_setting(self, root: Path) -> None:
         """Catches a misspelt one, with which no server starts."""
         file = yaml.safe_load((root / "docker-compose.yml").read_text())
         known = {name for name, _, _ in settings_table()}
-        for name in ("migrate", "app1", "app2"):
+        for name in ("migrate", *REPLICAS):
             named = set(file["services"][name]["environment"])
             assert {"CURATOR_TRUSTED_PROXIES", "CURATOR_DATABASE_URL"} <= named <= known
 
@@ -124,7 +135,7 @@ class TestCompose:
         """Catches a container of the service, or a proxy, that could be altered while it runs; that the service writes
         nowhere else is tested where it is installed."""
         file = yaml.safe_load((root / "docker-compose.yml").read_text())
-        for name in ("migrate", "app1", "app2", "proxy"):
+        for name in ("migrate", *REPLICAS, "proxy"):
             service = file["services"][name]
             assert service["read_only"] is True, name
             assert service["tmpfs"] == ["/tmp"], name
