@@ -206,6 +206,18 @@ class Server:
         assert name == "hit" or not switch.exists(), "the fault did not happen"
         switch.unlink(missing_ok=True)
 
+    def abort(self) -> None:
+        """End it as a fault of its own would; nothing of its memory is left."""
+        limits = Path(f"/proc/{self.process.pid}/limits").read_text()
+        (core,) = [line for line in limits.splitlines() if line.startswith("Max core file size")]
+        assert core.split()[4:6] == ["0", "0"]
+        self.process.send_signal(signal.SIGABRT)
+        _, status = os.waitpid(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        assert os.WIFSIGNALED(status)
+        assert not os.WCOREDUMP(status)
+        assert not [path for path in self.folder.rglob("*") if path.name.startswith("core")]
+
     def places(self) -> dict[str, bytes]:
         """Everything there is to search."""
         data = self.folder / "data"
@@ -256,24 +268,25 @@ MARKED = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("secrecy")
+@contextlib.contextmanager
+def running(folder: Path, module: str, **settings: str) -> Iterator[Server]:
+    """A server that a test module, run as a program, serves over a folder until the context ends."""
     for name in ("controls", "data", "temporary", "working"):
         (folder / name).mkdir()
     port = free_port()
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(root),
+        "PYTHONPATH": str(ROOT),
         "TMPDIR": str(folder / "temporary"),
         "CURATOR_DATA_DIR": str(folder / "data"),
         "CURATOR_ADMIN_KEY": ADMIN_KEY,
         "CURATOR_LOG_LEVEL": "debug",
         "CURATOR_METRICS_OPEN": "1",
+        **settings,
     }
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.privacy.test_secrecy", str(port), str(folder / "controls")],
+            [sys.executable, "-m", module, str(port), str(folder / "controls")],
             cwd=folder / "working",
             env=environment,
             stdout=out,
@@ -281,21 +294,26 @@ def server(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Ser
             preexec_fn=end_with_tests,
         )
     client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
-    running = Server(folder, process, client)
+    server = Server(folder, process, client)
     try:
-        _until_ready(running)
-        admin = {"Authorization": f"Bearer {ADMIN_KEY}"}
-        client.headers.update(admin)
-        reply = register(client, MARKED, npy(COUNTS), "counts.npy")
-        assert reply.status_code == 201, reply.text
-        running.said.append(reply.content)
-        made = running.send("POST", "/v1/principals", 201, json={"name": "ann", "role": "analyst"}).json()
-        running.analyst = {"Authorization": f"Bearer {made['api_key']}"}
-        yield running
+        _until_ready(server)
+        client.headers.update({"Authorization": f"Bearer {ADMIN_KEY}"})
+        made = server.send("POST", "/v1/principals", 201, json={"name": "ann", "role": "analyst"}).json()
+        server.analyst = {"Authorization": f"Bearer {made['api_key']}"}
+        yield server
     finally:
         process.kill()
         process.wait(30)
         client.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("secrecy"), "tests.privacy.test_secrecy") as server:
+        reply = register(server.client, MARKED, npy(COUNTS), "counts.npy")
+        assert reply.status_code == 201, reply.text
+        server.said.append(reply.content)
+        yield server
 
 
 def _until_ready(server: Server) -> None:
@@ -406,15 +424,7 @@ def test_the_process_leaves_no_core(server: Server) -> None:
         server.ask(id, 9)
     report = json.loads((server.controls / "reported").read_text())
     assert report == {"dumpable": 0, "core": [0, 0]}
-    limits = Path(f"/proc/{server.process.pid}/limits").read_text()
-    (core,) = [line for line in limits.splitlines() if line.startswith("Max core file size")]
-    assert core.split()[4:6] == ["0", "0"]
-    server.process.send_signal(signal.SIGABRT)
-    _, status = os.waitpid(server.process.pid, 0)
-    server.process.returncode = os.waitstatus_to_exitcode(status)
-    assert os.WIFSIGNALED(status)
-    assert not os.WCOREDUMP(status)
-    assert not [path for path in server.folder.rglob("*") if path.name.startswith("core")]
+    server.abort()
     # What a crash leaves is searched like the rest, the write-ahead log above all.
     places = server.places()
     assert "data/curator.sqlite3" in places
