@@ -460,7 +460,7 @@ def make_world(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "SqlStore", FaultyStore)
         if readers is not None:
-            patch.setattr(wiring, "ProcessReaders", lambda: readers)
+            patch.setattr(wiring, "ProcessReaders", lambda **_: readers)
         built = wiring.build(made, noise)
     assert isinstance(built.store, FaultyStore)
     built.context.lifecycle.start()
