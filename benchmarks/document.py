@@ -49,7 +49,7 @@ def filled(text: str, results: Path = RESULTS) -> str:
 
 def main() -> None:
     """Fill in all documents."""
-    for path in sorted(DOCS.glob("*.md")):
+    for path in sorted(DOCS.rglob("*.md")):
         path.write_text(filled(path.read_text()))
 
 
