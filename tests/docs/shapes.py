@@ -14,7 +14,9 @@ _BY_NOISE = (
     (r"\((?:unbiased|model)\)", "(kind)"),
     (_NUMBER.pattern, "#"),
     (r"# ± #|# ± n/a|n/a|\bnull\b|\bNone\b", "#"),
-    (r"# to #|\(#, #\)", "#"),
+    # Of groups that all err alike one number is told, else the least and the largest.
+    (r"# to #|± # to ± #|\(#, #\)", "#"),
+    (r"expect ± #", "expect #"),
     (r"[ \t]+", " "),
     # Where the log has come by then.
     (r"in the log of (?:none|# entries)", "in the log of #"),
