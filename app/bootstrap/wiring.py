@@ -128,15 +128,16 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         store.await_writers,
         readers,
         Sources(
-            ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit),
-            PostgresTables(outside.open, settings.source_deadline_seconds),
+            {
+                "parquet": ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit),
+                "postgresql": PostgresTables(outside.open, settings.source_deadline_seconds),
+            }
         ),
         KeptFiles(vault, store),
     )
     snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
     share = settings.memory_limit // 4
     source, metrics, delivery = noise or SystemNoise(), Metrics(shared), Delivery()
-    parked = Parked(settings.source_queries, settings.source_tick_seconds, metrics)
     answering = Answering(
         store,
         private,
@@ -152,7 +153,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
             settings.memory_limit - share, [lambda: private.held, openings.held, opening.held, factorization.held]
         ),
         turn_seconds=settings.request_timeout_seconds,
-        parked=parked,
+        parked=Parked(settings.source_queries, settings.source_tick_seconds, metrics),
     )
 
     def close_session(id: str, seconds: float | None) -> None:
@@ -209,7 +210,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         retirement=retirement,
         metrics=metrics,
         background=[
-            LedgerWatch(settings.data_dir, store, leader),
+            LedgerWatch(settings.data_dir, store, leader.pause),
             Hourly(
                 "replies",
                 partial(remove_replies, store, utc_now),
@@ -240,7 +241,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         retirement,
         dummies,
         plans,
-        SessionOpener(store, private, source, utc_now, datasets, dummies, plans, parked.counted),
+        SessionOpener(store, private, source, utc_now, datasets, dummies, plans),
         sessions,
         Sql(store, datasets, sessions),
         Hypotheses(store, snapshots, sessions),

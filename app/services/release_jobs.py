@@ -327,7 +327,9 @@ class ReleaseJobs:
     def _measure(self, course: _Course) -> ReleaseRow:
         """Look for all that is needed, commit that noise will be drawn, draw, and record; the row at its next step."""
         course.now = self._clock()
-        needed = ready(self._store, self._private, course.row)
+        # Records that stay where they are may take minutes to be counted.
+        with self._beating(course.row, course.lane):
+            needed = ready(self._store, self._private, course.row)
         # Before it is looked whether to stop: a stop looks for this afterwards.
         course.lane.drawing.set()
         try:

@@ -26,11 +26,6 @@ _PAUSES = 3.0
 _END_SECONDS = 5.0
 
 
-def _each(seconds: float) -> float:
-    """The pause of a process that is alone."""
-    return seconds
-
-
 class Sequencer:
     """Adds to the log what is not in it, beside a running service. Several processes may do so on one database.
 
@@ -39,7 +34,7 @@ class Sequencer:
         pause: how long this process pauses where one that leads would pause so many seconds.
     """
 
-    def __init__(self, store: LogStore, pause: Callable[[float], float] = _each) -> None:
+    def __init__(self, store: LogStore, pause: Callable[[float], float] = lambda alone: alone) -> None:
         self._store, self._pause = store, pause
         self._stopping, self._due = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="log", daemon=True)

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import orjson
 
@@ -51,7 +51,6 @@ from app.services.views import release_view, session_view
 from app.spaces.workload_request import MOST_NAMED
 from curator_client.proofs import records
 
-T = TypeVar("T")
 #: Bytes of the records of all measurements that a session starts from.
 MOST_EVIDENCE = 64 << 20
 #: How many entries of a transcript are read at a time.
@@ -94,12 +93,6 @@ def _settle(tx: Transaction, dataset: str) -> None:
         tx.settle(dataset, sessions, spending.added_up(spent))
 
 
-class Counted(Protocol):
-    """Does work that may lack numbers anew when they are counted; see :meth:`.answering.parked.Parked.counted`."""
-
-    def __call__(self, work: Callable[[], T]) -> T: ...
-
-
 class SessionOpener:
     """Opens sessions."""
 
@@ -112,10 +105,9 @@ class SessionOpener:
         datasets: Datasets,
         dummies: DummyDatasets,
         plans: Plans,
-        counted: Counted,
     ) -> None:
         self._store, self._private, self._noise, self._clock = store, private, noise, clock
-        self._datasets, self._dummies, self._plans, self._counted = datasets, dummies, plans, counted
+        self._datasets, self._dummies, self._plans = datasets, dummies, plans
 
     def prepare(
         self, actor: Principal, asked: Any, key: IdempotencyKey | None, check: Check = lambda: None
@@ -125,6 +117,7 @@ class SessionOpener:
         Raises:
             InvalidRequest, NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
             Unavailable: when the data set's private file is missing or altered.
+            NotCounted: when numbers are to be counted elsewhere first: have that done, and prepare anew.
         """
         return self._prepare(actor, partial(parse_session, asked), key, check)
 
@@ -137,6 +130,7 @@ class SessionOpener:
         Raises:
             InvalidRequest, NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
             Unavailable: when the data set's private file is missing or altered.
+            NotCounted: when numbers are to be counted elsewhere first: have that done, and prepare anew.
         """
         release = parse_release(asked)
         release = release.asking(partial(self._answered, actor, release.dataset))
@@ -199,7 +193,7 @@ class SessionOpener:
         self._private.check(row.vault_entry)
         # The time is taken before anything private is looked at.
         prepared = Prepared(opening, self._clock(), None, why=why, release=release, expected_seconds=seconds)
-        return self._counted(lambda: self._looked(row, prepared))
+        return self._looked(row, prepared)
 
     def _looked(self, row: DatasetRow, prepared: Prepared) -> Prepared:
         """With the exact fact that is to be bought, if any, and what is measured at the opening."""
@@ -236,12 +230,12 @@ class SessionOpener:
         Raises:
             NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
             Unavailable: when another process keeps the data set.
+            NotCounted: as :meth:`prepare`; the data set is not held any more.
         """
         try:
             if prepared.dummy is not None:
                 return self._open_dummy(actor, prepared, prepared.dummy, key)
-            # What an opening lacks is counted while nobody waits for the data set, and then it begins anew.
-            return self._counted(lambda: self._open(actor, prepared, key))
+            return self._open(actor, prepared, key)
         except StoreConflict:
             # The key came at the same moment with a session on another data set, whose lock we did not wait for.
             with self._store.read() as tx:

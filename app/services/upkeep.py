@@ -62,8 +62,6 @@ def reseal(store: Store, files: Resealer) -> tuple[int, list[str]]:
                 continue
             if entry is None:
                 continue
-            if "connection" in row.vault_entry:
-                entry = {**entry, "connection": row.vault_entry["connection"]}
             with store.write() as tx:
                 tx.set_vault_entry(row.name, entry)
                 tx.commit()

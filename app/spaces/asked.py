@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from app.spaces.counts import CellCounts, Contraction, NotCounted, Tally, check_offered
+from app.spaces.counts import CellCounts, Contraction, NotCounted, Tally, not_offered
 from app.spaces.partition import Partition
 from app.spaces.tensor import Array, Axis, IntArray, Members
 
@@ -38,8 +38,8 @@ HELD_BYTES = 64 << 20
 class KeptCounts(Protocol):
     """Counts that were told once, durably; each by the name of what was asked (:func:`name_of`)."""
 
-    def others(self, known: Sequence[str]) -> Iterator[tuple[CellCounts, IntArray]]:
-        """Those that are kept beside the known ones."""
+    def others(self, known: Sequence[str]) -> Iterator[CellCounts]:
+        """Those that are kept beside the known ones, as they were asked."""
 
     def load(self, name: str) -> IntArray | None:
         """One of them as a flat array; None where it is not kept."""
@@ -83,9 +83,13 @@ class AskedCounts:
 
     def offers(self, tally: Tally) -> bool:
         """Whether it depends on few enough classes of values."""
+        return self._classes(tally) is not None
+
+    def _classes(self, tally: Tally) -> CellCounts | None:
+        """The counts by classes that a tally follows from; None where it is not offered."""
         if not isinstance(tally, CellCounts | Contraction) or not tally.fits(self.shape):
-            return False
-        return classes_of(_counted_by(tally), self.shape) is not None
+            return None
+        return classes_of(_counted_by(tally), self.shape)
 
     def tell(self, asked: Sequence[Tally]) -> Iterator[Any]:
         """The numbers of tallies, one after another as they are taken.
@@ -94,12 +98,12 @@ class AskedCounts:
             NotOffered: before anything is counted, when one of them is not offered.
             NotCounted: before anything is told, when some of it was not counted yet.
         """
-        check_offered(self, asked)
+        classes = [self._classes(tally) for tally in asked]
         found: list[tuple[Tally, CellCounts, IntArray]] = []
         lacking: list[CellCounts] = []
-        for tally in asked:
-            needed = classes_of(_counted_by(tally), self.shape)
-            assert needed is not None
+        for tally, needed in zip(asked, classes, strict=True):
+            if needed is None:
+                raise not_offered()
             counts = self._found(needed)
             if counts is None:
                 lacking.append(needed)
@@ -140,11 +144,9 @@ class AskedCounts:
 
     def _learn(self) -> None:
         """Take in what was kept by others."""
-        for asked, counts in self._kept.others(tuple(self._known)):
+        for asked in self._kept.others(tuple(self._known)):
             with self._lock:
-                name = name_of(asked)
-                self._known[name] = asked
-                self._hold(name, counts.reshape(asked.shape))
+                self._known[name_of(asked)] = asked
 
     def _count(self, lacking: Sequence[CellCounts]) -> None:
         """Have these counted and keep them; one call at a time, so that what two wait for is counted once."""

@@ -310,6 +310,10 @@ def check_offered(data: ExactCounts, asked: Sequence[Tally]) -> None:
     Raises:
         NotOffered: when one of these is not offered.
     """
-    for tally in asked:
-        if not data.offers(tally):
-            raise NotOffered("such numbers are not counted on this data set: ask for others")
+    if not all(map(data.offers, asked)):
+        raise not_offered()
+
+
+def not_offered() -> NotOffered:
+    """The refusal of numbers that private data do not tell."""
+    return NotOffered("such numbers are not counted on this data set: ask for others")

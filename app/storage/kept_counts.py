@@ -82,32 +82,29 @@ class _OfOne:
     def __init__(self, vault: Vault, store: SqlStore, file_name: str) -> None:
         self._vault, self._store, self._file_name = vault, store, file_name
 
-    def others(self, known: Sequence[str]) -> Iterator[tuple[CellCounts, IntArray]]:
+    def others(self, known: Sequence[str]) -> Iterator[CellCounts]:
         with self._store.read() as tx:
-            which = select(c.name).where(c.file_name == self._file_name).order_by(c.name)
-            names = tx.connection.execute(which).scalars().all()
-        for name in names:
-            if name not in known:
-                row, counts = self._row(name)
-                if counts is not None:
-                    yield read(orjson.loads(row.asked)), counts
+            names = tx.connection.execute(select(c.name).where(c.file_name == self._file_name)).scalars().all()
+            for name in set(names).difference(known):
+                asked = tx.connection.execute(self._one(c.asked, name)).scalar_one_or_none()
+                if asked is not None:  # removed just now
+                    yield read(orjson.loads(asked))
 
     def load(self, name: str) -> IntArray | None:
-        return self._row(name)[1]
-
-    def _row(self, name: str) -> tuple[Any, IntArray | None]:
-        """A row, and its counts; None where these are lost, or there is none."""
         with self._store.read() as tx:
-            which = select(c.asked, c.entry).where(c.file_name == self._file_name, c.name == name)
-            row = tx.connection.execute(which).one_or_none()
-        if row is None:
-            return None, None
+            entry = tx.connection.execute(self._one(c.entry, name)).scalar_one_or_none()
+        if entry is None:
+            return None
         try:
-            found = self._vault.open(VaultEntry(**orjson.loads(row.entry)))
+            found = self._vault.open(VaultEntry(**orjson.loads(entry)))
         except (VaultError, OSError) as error:
             logger.warning("counts of a source are lost, and are counted again", error=type(error).__name__)
-            return None, None
-        return row, found.array.astype("int64") if isinstance(found, DenseData) else None
+            return None
+        assert isinstance(found, DenseData)
+        return found.array.astype("int64")
+
+    def _one(self, column: Any, name: str) -> Any:
+        return select(column).where(c.file_name == self._file_name, c.name == name)
 
     def keep(self, asked: CellCounts, counts: IntArray) -> None:
         private = DenseData(counts.reshape(-1), int(counts.sum()))
@@ -157,7 +154,7 @@ class _Nothing:
     def files(self, named: Collection[str]) -> set[str]:
         return set()
 
-    def others(self, known: Sequence[str]) -> Iterator[tuple[CellCounts, IntArray]]:
+    def others(self, known: Sequence[str]) -> Iterator[CellCounts]:
         return iter(())
 
     def load(self, name: str) -> IntArray | None:

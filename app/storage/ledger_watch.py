@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.storage.database import Leader
 from app.storage.store import SqlStore
 from curator_client import durable
 
@@ -43,12 +43,16 @@ class Seen(NamedTuple):
 
 
 class LedgerWatch:
-    """Keeps what was seen in ``folder``, beside a running service. Several processes may do so on one folder: where a
-    leader is told, it does so each second, and others now and then.
+    """Keeps what was seen in ``folder``, beside a running service. Several processes may do so on one folder.
+
+    Args:
+        folder: the data folder.
+        store: whose ledger is seen.
+        pause: how long this process pauses where one that leads would pause so many seconds.
     """
 
-    def __init__(self, folder: Path, store: SqlStore, leader: Leader | None = None) -> None:
-        self._path, self._store, self._leader = folder / NAME, store, leader
+    def __init__(self, folder: Path, store: SqlStore, pause: Callable[[float], float] = lambda alone: alone) -> None:
+        self._path, self._store, self._pause = folder / NAME, store, pause
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="ledger-watch", daemon=True)
 
@@ -83,7 +87,7 @@ class LedgerWatch:
 
     def _watch(self) -> None:
         while True:
-            last = self._stopping.wait(SECONDS if self._leader is None else self._leader.pause(SECONDS))
+            last = self._stopping.wait(self._pause(SECONDS))
             try:
                 there, noted = self._there(), self._noted()
                 if there[:2] != noted[:2] and there.movement >= noted.movement and there.datasets >= noted.datasets:

@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -36,7 +36,7 @@ from app.storage import readers
 from app.storage.kept_counts import NOTHING_KEPT, Kept
 from app.storage.private_data import CsrData, DenseData, ElementsData, IntArray, RecordsData, SourceData
 from app.storage.readers import Readers
-from app.storage.sources import ParquetFolders, Sources, parquet
+from app.storage.sources import NO_SOURCES, Sources
 from app.storage.vault import FileStamp, Vault, VaultEntry, VaultError, VaultMissing, content_of
 from curator_client.proofs.commitment import FileDigest
 
@@ -87,12 +87,11 @@ class VaultStore:
         memory_limit: int,
         await_writers: Callable[[], None],
         readers: Readers = readers,
-        sources: Sources | None = None,
+        sources: Sources = NO_SOURCES,
         kept: Kept = NOTHING_KEPT,
     ) -> None:
         self._vault, self._memory_limit, self._await_writers = vault, memory_limit, await_writers
-        self._readers, self._kept = readers, kept
-        self._sources = Sources(ParquetFolders(parquet, (), memory_limit)) if sources is None else sources
+        self._readers, self._sources, self._kept = readers, sources, kept
         self._counts: WeakValueDictionary[str, RegisteredCounts] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._verified: dict[str, _Verdict] = {}
@@ -126,10 +125,10 @@ class VaultStore:
         data = found.data
         array = data.array if isinstance(data, DenseData) else data.about
         contents = {"upload": found.identity, "numbers": content_of(data)}
-        asked = isinstance(data, SourceData) and isinstance(spec.source, PostgresTable)
-        connection = spec.source.connection if asked else None  # type: ignore[union-attr]
-        report = found.report.view()
-        return Upload(published(spec), float(data.mass), _saved(array), data, contents, report, connection)
+        upload = Upload(published(spec), float(data.mass), _saved(array), data, contents, found.report.view())
+        if isinstance(data, SourceData) and isinstance(spec.source, PostgresTable):
+            return replace(upload, connection=spec.source.connection)
+        return upload
 
     def columns(self, filename: str, path: Path, layout: Layout) -> tuple[str, ...] | None:
         """Names of the columns of a table's file; None for an array of counts, which names none.
@@ -329,7 +328,9 @@ class VaultResealer:
         except VaultError:
             raise Unavailable("neither key opens the private file") from None
         numbers = self._new.mark(made.file_name, content_of(data))
-        return {"file_name": made.file_name, "digest": made.digest, "numbers": numbers}
+        # The mark of what was uploaded was made with the old key.
+        carried = {what: told for what, told in entry.items() if what != "upload"}
+        return {**carried, "file_name": made.file_name, "digest": made.digest, "numbers": numbers}
 
     def destroy(self, entry: dict[str, str]) -> None:
         """Remove the file for good."""

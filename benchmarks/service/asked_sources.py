@@ -143,7 +143,7 @@ def main() -> None:
             rows.append((f"{count:,}", "half beside nobody", float(np.median(many)), float(np.median(none)), longer))
     columns = ("records", "what", "asked (s)", "by hand, or nobody (s)", "ratio, or part of pairs")
     report(
-        "asked-sources", "Questions to records that stay where they are", columns, rows, turns=TURNS, threads=THREADS
+        "asked_sources", "Questions to records that stay where they are", columns, rows, turns=TURNS, threads=THREADS
     )
 
 

@@ -147,9 +147,7 @@ class Process:
         self.registration = Registration(self.store, private, lambda: NOW)
         dummies = DummyDatasets(self.store, private, lambda: NOW, self.datasets, close_session=lambda id, seconds: None)
         plans = Plans(self.datasets, memory_limit=1 << 30, release_seconds=900.0, render=lambda error: {})
-        self.opener = SessionOpener(
-            self.store, private, self.noise, lambda: NOW, self.datasets, dummies, plans, lambda work: work()
-        )
+        self.opener = SessionOpener(self.store, private, self.noise, lambda: NOW, self.datasets, dummies, plans)
         self.sessions = Sessions(self.store, log_size=lambda *_: None)
         self.transcripts = Transcripts(self.store, self.sessions, log_size=lambda *_: None)
         self.context = LaneContext(

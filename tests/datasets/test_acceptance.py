@@ -39,7 +39,7 @@ FORM = (
     "reads no files of its own", "no file of the server", "more than {MOST_FILES} files", "two of the files are one",
     "leads outside of the server", "matches what is no file", "a file cannot be opened", "name the files, as",
     "needs {_needed(attribute)}", "are told apart", "name a connection and a table",
-    "no such table", "it is no plain table", "its role may write", "no connections to databases",
+    "no such table", "it is no plain table", "its role may write",
 )  # fmt: skip
 
 #: Refusals for what a file holds, by a part of their words, and what the table says of them.

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.bootstrap import reader_process
+from app.bootstrap import reader_process, wiring
 from app.bootstrap.reader_process import ProcessReaders
 from app.services.errors import Unavailable
 from app.spaces.asked import AskedCounts
@@ -30,14 +30,14 @@ from app.spaces.counts import CellCounts, Contraction, NotCounted, Tally
 from app.spaces.partition import Partition
 from app.storage.kept_counts import NOTHING_KEPT
 from app.storage.private_data import SourceData
-from app.storage.sources import Engine, ParquetFolders, Sources, compiled, parquet
+from app.storage.sources import Engine, ParquetFolders, Sources, compiled, outcome, parquet
 from tests.audit.auditing import audited
 from tests.datasets import source_files as plain
 from tests.datasets.source_files import JSON, declare, write
 from tests.datasets.test_sources import MEMORY, MOVES, at_work, lay, sources, table
 from tests.kit.noise import Noise, nothing
 from tests.kit.patience import patience
-from tests.kit.service import Service, ask, refused, serving, unique, where
+from tests.kit.service import Service, ask, open_session, people, refused, serving, unique, where
 from tests.questions.test_exact_counts import brute, same, tallies
 
 WARD = {"name": "ward", "size": 3}
@@ -49,7 +49,7 @@ OLD = CellCounts((0,), (None,), (3,), where=((1, slice(3000, 6000)),))
 
 def asked_counts(declared: JSON, folder: Path, engine: Engine = parquet, memory: int = MEMORY) -> AskedCounts:
     """What a table's records are asked by, kept in memory alone."""
-    found = Sources(ParquetFolders(engine, [folder], memory))
+    found = Sources({"parquet": ParquetFolders(engine, [folder], memory)})
     spec = table(declared)
     data = found.register(spec).data
     assert isinstance(data, SourceData)
@@ -68,7 +68,7 @@ def told(counts: AskedCounts, *asked: Tally) -> list[Any]:
 @pytest.fixture
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every table is too wide."""
-    monkeypatch.setattr(parquet, "MOST_COUNTED", 0)
+    monkeypatch.setattr(outcome, "MOST_COUNTED", 0)
 
 
 @pytest.mark.unit
@@ -334,6 +334,39 @@ def test_a_batch_is_counted_at_once(service: Service, lake: Path, monkeypatch: p
 
 
 @pytest.mark.api
+def test_openings_that_wait_keep_nobody_else_waiting(
+    service: Service, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than there are turns for plans: another data set's sessions are opened meanwhile. Would catch a turn
+    that is held while an engine counts.
+    """
+    go, honest = threading.Event(), ProcessReaders.ask_source
+
+    def asking(self: Any, *how: Any, **more: Any) -> Any:
+        assert go.wait(60)
+        return honest(self, *how, **more)
+
+    monkeypatch.setattr(ProcessReaders, "ask_source", asking)
+    name, _ = registered(service, lake, "openings")
+    analysts = [service.principal("analyst") for _ in range(wiring.PLANS + 2)]
+    opened_here: list[str] = []
+    threads = [
+        threading.Thread(target=lambda who=who: opened_here.append(opened(who, name, "evidence"))) for who in analysts
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(3):
+            open_session(service.principal("analyst"), people(service))
+        assert not opened_here
+    finally:
+        go.set()
+    for thread in threads:
+        thread.join(patience(60))
+    assert len(set(opened_here)) == len(analysts)
+
+
+@pytest.mark.api
 def test_what_is_too_wide_is_refused_before_anything_is_asked(service: Service, lake: Path) -> None:
     """With a problem document, and no trace. Would catch a fault of the server, and a charge."""
     name, _ = registered(service, lake, "wide")
@@ -364,6 +397,11 @@ def test_kept_counts_outlive_a_restart_and_the_records(var: Path, lake: Path, tm
         before = analyst.get(f"/v1/sessions/{session}").json() | {"log_size": None}
         refused(analyst.post(f"/v1/sessions/{session}/queries", json=where(ward=2, year=7)), "source-moved")
         assert analyst.get(f"/v1/sessions/{session}").json() | {"log_size": None} == before
+        # An opening that measures is refused alike, and reserves nothing.
+        ledger = service.admin.get(f"/v1/datasets/{name}/ledger").json()
+        words = {"dataset": name, "mechanism": {"construction": "evidence"}, "epsilon": 0.3, "max_queries": 20}
+        refused(analyst.post("/v1/sessions", json=words), "source-moved")
+        assert service.admin.get(f"/v1/datasets/{name}/ledger").json() == ledger
         files.with_suffix(".away").rename(files)
         assert ask(analyst, session, where(ward=2, year=YEARS[2].item()))["value"] == 1
         assert len(service.rows("kept_counts")) >= 2

@@ -29,12 +29,12 @@ from app.spaces.asked import AskedCounts
 from app.spaces.counts import CellCounts, Contraction, NotCounted, Tally
 from app.storage.kept_counts import NOTHING_KEPT
 from app.storage.private_data import DenseData, SourceData
-from app.storage.sources import ParquetFolders, PostgresTables, Sources, parquet, postgresql
+from app.storage.sources import PostgresTables, Sources, outcome, postgresql
 from tests.datasets import source_files as plain
 from tests.datasets.outside import SCHEMA, Database, outside
 from tests.datasets.source_files import JSON, declare
 from tests.datasets.test_asked_sources import BY_WARD, OLD, SUM, WARD, YEAR, told
-from tests.datasets.test_sources import MEMORY, sources
+from tests.datasets.test_sources import sources
 from tests.kit.patience import patience
 from tests.questions.test_exact_counts import brute, same, tallies
 
@@ -56,7 +56,7 @@ def database() -> Iterator[Database]:
 
 def sources_of(database: Database, seconds: float = 60.0) -> Sources:
     found = PostgresTables(lambda name: database.reader, seconds)
-    return Sources(ParquetFolders(parquet, (), MEMORY), found)
+    return Sources({"postgresql": found})
 
 
 def declared(attributes: Sequence[JSON], name: str = "visits", **more: Any) -> TableSpec:
@@ -78,7 +78,7 @@ def asked_counts(database: Database, attributes: Sequence[JSON], seconds: float 
 
 @pytest.fixture
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgresql, "MOST_COUNTED", 0)
+    monkeypatch.setattr(outcome, "MOST_COUNTED", 0)
 
 
 def storable(value: Any) -> bool:
@@ -114,7 +114,7 @@ def test_what_is_told_is_what_a_plain_loop_counts(database: Database, source: An
     assert found.report.view()["clamped"] == expected.moved
     assume(math.prod(shape) <= 1 << 12)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postgresql, "MOST_COUNTED", 0)
+        patch.setattr(outcome, "MOST_COUNTED", 0)
         patch.setattr("app.spaces.asked.MOST_WEIGHED", data.draw(st.sampled_from([0, 1 << 12])))
         patch.setattr("app.storage.sources.compiled._COMPARED", data.draw(st.sampled_from([0, 8])))
         counts = asked_counts(database, attributes)
@@ -243,7 +243,7 @@ def test_a_database_that_is_away_or_slow_is_told_apart(database: Database, caplo
         lock.close()
     away = PostgresTables(lambda name: "postgresql://zebra:quux-secret@127.0.0.1:1/none", 1.0)
     with structlog.testing.capture_logs() as logged, pytest.raises(SourceUnavailable) as refused:
-        Sources(ParquetFolders(parquet, (), MEMORY), away).register(declared([WARD]))
+        Sources({"postgresql": away}).register(declared([WARD]))
     assert not re.search("zebra|quux|refused on|127", refused.value.detail + str(logged) + caplog.text)
 
 
@@ -272,7 +272,7 @@ def test_many_ask_at_once(database: Database) -> None:
     """Each in a transaction of its own. Would catch a connection that two share."""
     visits(database)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postgresql, "MOST_COUNTED", 0)
+        patch.setattr(outcome, "MOST_COUNTED", 0)
         counts = [asked_counts(database, [WARD, YEAR]) for _ in range(4)]
     found: list[Any] = []
     threads = [threading.Thread(target=lambda c=c: found.append(told(c, BY_WARD)[0].tolist())) for c in counts]

@@ -656,7 +656,7 @@ def test_what_a_process_says_is_held_against_the_declaration(tmp_path: Path, wro
     told = parquet.CountedSource(DenseData(array, 4 if wrong == "sum" else 3), report, b"x" * 32)
     lying: Any = SimpleNamespace(count_source=lambda *how, **more: told)
     with pytest.raises(Unavailable):
-        Sources(ParquetFolders(lying, (), MEMORY)).register(table(declared))
+        Sources({"parquet": ParquetFolders(lying, (), MEMORY)}).register(table(declared))
 
 
 def test_many_categories_in_little_memory(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import queue
 import threading
 import time
 from collections import deque
@@ -33,6 +34,7 @@ from app.services.idempotency import IdempotencyKey
 from app.services.principals import Principal
 from app.services.services import Services
 from app.settings import Settings
+from app.spaces.counts import NotCounted
 from app.storage.readers import Readers
 from app.storage.store import SqlStore, SqlTransaction
 from tests.kit.databases import place_migrated
@@ -61,8 +63,15 @@ HIT = 10_000
 
 def open_session(services: Services, who: Principal, asked: Any, key: IdempotencyKey | None) -> bytes:
     """As a request does."""
-    prepared = services.opener.prepare(who, asked, key)
-    return prepared if isinstance(prepared, bytes) else services.opener.open(who, prepared, key)
+    while True:
+        try:
+            prepared = services.opener.prepare(who, asked, key)
+            return prepared if isinstance(prepared, bytes) else services.opener.open(who, prepared, key)
+        except NotCounted as lacking:
+            told: queue.Queue[Any] = queue.Queue()
+            services.answering.have_counted(who, lacking, told.put)
+        if (error := told.get(timeout=patience(60))) is not None:
+            raise error
 
 
 class Lost(OperationalError):

@@ -35,8 +35,8 @@ class Kept:
     def __init__(self) -> None:
         self.told: dict[str, tuple[CellCounts, Any]] = {}
 
-    def others(self, known: Sequence[str]) -> Iterator[tuple[CellCounts, Any]]:
-        return iter([each for name, each in self.told.items() if name not in known])
+    def others(self, known: Sequence[str]) -> Iterator[CellCounts]:
+        return iter([asked for name, (asked, _) in self.told.items() if name not in known])
 
     def load(self, name: str) -> Any:
         found = self.told.get(name)

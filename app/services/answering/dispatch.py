@@ -24,6 +24,7 @@ from app.services.ports import Clock, NoisePort, PrivateStore, SessionRow, Snaps
 from app.services.principals import Principal
 from app.services.residents import UPDATES_AHEAD
 from app.services.sessions import find_session
+from app.spaces.counts import NotCounted
 
 #: Bytes of a hypothesis from which a session has a lane apart from the common one.
 HEAVY_BYTES = 1 << 21
@@ -119,6 +120,10 @@ class Answering:
     def parked(self) -> int:
         """Requests that wait for numbers which are counted elsewhere."""
         return len(self.context.parked)
+
+    def have_counted(self, actor: Principal, lacking: NotCounted, back: Callable[[CuratorError | None], None]) -> None:
+        """Have numbers counted that an opening of a principal's lacks; see :meth:`.parked.Parked.wait`."""
+        self.context.parked.wait(actor.name, lacking.count, back)
 
     @property
     def residents(self) -> tuple[int, int]:

@@ -40,13 +40,6 @@ class _Back:
     pause: Pause | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Counted:
-    """Numbers that a request has waited for are counted, or cannot be."""
-
-    parking: Parking
-
-
 class Lane(threading.Thread):
     """One thread that answers the sessions given to it, in groups.
 
@@ -60,7 +53,7 @@ class Lane(threading.Thread):
         super().__init__(name=name, daemon=True)
         self._context = context
         # Not a SimpleQueue: on Python 3.11 its get() may wait for ever when its time is over as it begins to wait.
-        self.inbox: queue.Queue[list[Ticket] | _Back | _Counted | None] = queue.Queue()
+        self.inbox: queue.Queue[list[Ticket] | _Back | Parking | None] = queue.Queue()
         self.residents = Residents(
             context.private, context.noise, context.snapshots, memory, name, lambda: self.inbox.put([])
         )
@@ -154,15 +147,15 @@ class Lane(threading.Thread):
                 if not waiting and not self.deferred:
                     return []
 
-    def _arrive(self, come: list[Ticket] | _Back | _Counted | None) -> None:
+    def _arrive(self, come: list[Ticket] | _Back | Parking | None) -> None:
         if come is None:
             self._stopping = True
             return
         if isinstance(come, _Back):
             self._go_to(come.paused, come.pause)
             return
-        if isinstance(come, _Counted):
-            self._come_back(come.parking)
+        if isinstance(come, Parking):
+            self._come_back(come)
             return
         tickets = come
         if not tickets:
@@ -240,7 +233,7 @@ class Lane(threading.Thread):
     def _counted(self, parking: Parking, error: CuratorError | None) -> None:
         """What a request waited for is counted, or cannot be. From any thread."""
         parking.error = error
-        self.inbox.put(_Counted(parking))
+        self.inbox.put(parking)
 
     def _come_back(self, parking: Parking) -> None:
         """Consider a request anew that has waited, before what came after it."""

@@ -12,16 +12,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import structlog
 
 from app.declarations.errors import CuratorError
 from app.services.answering.aside import Aside
 from app.services.errors import Unavailable
-from app.spaces.counts import NotCounted
 
-T = TypeVar("T")
 logger = structlog.get_logger(__name__)
 
 #: How often the same request waits: what is due may have changed meanwhile, and then needs other numbers.
@@ -60,8 +58,8 @@ class Parked:
         self._aside.stop()
 
     def wait(self, actor: str, count: Callable[[], None], back: Callable[[CuratorError | None], None]) -> None:
-        """Have numbers counted for a principal. Then ``back`` is called, in another thread, with what they cannot be
-        counted for.
+        """Have numbers counted for a principal. Then ``back`` is called, in another thread, with why they cannot be
+        counted, if so.
         """
         began, mark = time.monotonic(), object()
 
@@ -78,23 +76,6 @@ class Parked:
 
         self._waiting.add(mark)
         self._aside.do(actor, work)
-
-    def counted(self, work: Callable[[], T]) -> T:
-        """The outcome of work that may lack numbers: it is done anew when they are counted, in the thread of whoever
-        asks for it, who holds nothing that others wait for.
-
-        Raises:
-            Unavailable: when numbers cannot be counted, or others are needed each time.
-        """
-        for _ in range(TRIES):
-            try:
-                return work()
-            except NotCounted as lacking:
-                began, error = time.monotonic(), self._failure(lacking.count)
-            time.sleep(self._left(began))
-            if error is not None:
-                raise error
-        raise needs_others()
 
     def _left(self, began: float) -> float:
         """Seconds until a whole number of ticks has passed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,12 +16,11 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from app.declarations.errors import InvalidDataset
 from app.declarations.spec import DEFAULT_CAPACITY, TableSpec
 from app.services.errors import SourceMoved, Unavailable
 from app.spaces.counts import CellCounts
 from app.spaces.tensor import IntArray
-from app.storage.private_data import DenseData, SourceData
+from app.storage.private_data import SourceData
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
 from app.storage.sources.files import Looks
@@ -29,7 +28,17 @@ from app.storage.sources.outcome import CountedSource, Moved
 from app.storage.sources.parquet import Told
 from app.storage.sources.postgresql import PostgresTables
 
-__all__ = ["CountedSource", "Engine", "Moved", "ParquetFolders", "PostgresTables", "Source", "Sources", "Told"]
+__all__ = [
+    "NO_SOURCES",
+    "CountedSource",
+    "Engine",
+    "Moved",
+    "ParquetFolders",
+    "PostgresTables",
+    "Source",
+    "Sources",
+    "Told",
+]
 
 
 logger = structlog.get_logger(__name__)
@@ -106,12 +115,11 @@ class Sources:
     """The records of tables that stay where they are.
 
     Args:
-        parquet: has those of files.
-        postgresql: has those of tables in databases; None where there are none.
+        kinds: who has those of each type of source.
     """
 
-    def __init__(self, parquet: Source, postgresql: Source | None = None) -> None:
-        self._parquet, self._postgresql = parquet, postgresql
+    def __init__(self, kinds: Mapping[str, Source]) -> None:
+        self._kinds = kinds
 
     def register(self, spec: TableSpec) -> CountedSource:
         """The counts of a declared source, or what is needed to ask for some later.
@@ -121,7 +129,7 @@ class Sources:
             Unavailable: when what was counted are no counts of this declaration, or nothing can be counted now.
         """
         assert spec.source is not None
-        found = self._of(spec.source.type).register(spec)
+        found = self._kinds[spec.source.type].register(spec)
         if not _declared(spec, found):
             raise Unavailable("the server counted the source otherwise than it was declared: tell its operator")
         return found
@@ -130,7 +138,7 @@ class Sources:
         """What asks the records of a table, as long as they are those that were registered."""
         about = data.about.tobytes()
         spec = json.loads(about)["spec"]
-        ask_for = self._of(spec["source"]["type"]).asking(about)
+        ask_for = self._kinds[spec["source"]["type"]].asking(about)
 
         def ask(asked: Sequence[CellCounts]) -> list[IntArray]:
             try:
@@ -150,11 +158,8 @@ class Sources:
 
         return ask
 
-    def _of(self, type: str) -> Source:
-        source = self._postgresql if type == "postgresql" else self._parquet
-        if source is None:
-            raise InvalidDataset("source.type: this server has no connections to databases")
-        return source
+
+NO_SOURCES = Sources({})
 
 
 def _declared(spec: TableSpec, found: CountedSource) -> bool:
@@ -165,4 +170,4 @@ def _declared(spec: TableSpec, found: CountedSource) -> bool:
     shape = tuple(attribute.length for attribute in spec.attributes)
     dtype = integer_type(0, spec.capacity or DEFAULT_CAPACITY)
     told = data.array.shape, data.array.dtype, exact_sum(data.array), kept
-    return isinstance(data, DenseData) and told == (shape, dtype, data.mass, data.mass) and bool(data.array.min() >= 0)
+    return told == (shape, dtype, data.mass, data.mass) and bool(data.array.min() >= 0)

@@ -183,6 +183,12 @@ def counts(dialect: Dialect, spec: TableSpec, places: str, asked: CellCounts) ->
     )
 
 
+def add(numbers: NDArray[np.int64], cells: NDArray[np.int64], totals: NDArray[np.int64]) -> None:
+    """Add what :func:`counts` told to the numbers of all classes; what lies beyond them is left out."""
+    inside = (cells >= 0) & (cells < len(numbers))
+    np.add.at(numbers, cells[inside], totals[inside])
+
+
 def _looked_up(dialect: Dialect, axis: int, numbers: NDArray[np.int64] | None) -> str:
     """The number of a record's place on an axis; the place itself where there are none."""
     if numbers is None:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import TableSpec
+from app.declarations.spec import DEFAULT_CAPACITY, TableSpec, written
 from app.spaces.asked import MOST_CLASSES
+from app.spaces.counts import CellCounts
 from app.storage.private_data import DenseData, SourceData
-from app.storage.readers.report import Report, counted
+from app.storage.readers.report import Report, Tally, counted
+from app.storage.readers.tables import MOST_COUNTED
+from app.storage.readers.types import integer_type
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -26,22 +37,65 @@ class Moved(Exception):
     """Files are not what they were at registration."""
 
 
-def check_width(spec: TableSpec, *, all_counted: bool) -> None:
-    """Refuse attributes of which not all values can be told apart, unless all cells are counted at once.
+class DeclaredSource:
+    """A declared table at its registration: what is to be counted of it, and what comes of that.
+
+    Attributes:
+        spec: what is declared.
+        shape: how many values each attribute has.
+        every: counts of all cells.
+        whole: whether these are few enough to be counted at once.
+        report: what becomes of the records.
 
     Raises:
-        InvalidDataset: naming the attribute.
+        InvalidDataset: naming an attribute of which not all values can be told apart, where the cells are too many.
     """
-    for attribute in () if all_counted else spec.attributes:
-        if attribute.length > MOST_CLASSES:
-            raise InvalidDataset(
-                f'source: attribute "{attribute.name}" has {attribute.length:,} values, and of a table as wide as this '
-                f"at most {MOST_CLASSES:,} are told apart: declare bins, fewer values, or upload the file",
-                attribute=attribute.name,
-            )
+
+    def __init__(self, spec: TableSpec) -> None:
+        self.spec, self.shape = spec, tuple(attribute.length for attribute in spec.attributes)
+        self.every = CellCounts(tuple(range(len(self.shape))), (None,) * len(self.shape), self.shape)
+        self.whole = math.prod(self.shape) <= MOST_COUNTED
+        self.report = Report([])
+        self.report.attributes = {attribute.name: Tally() for attribute in spec.attributes}
+        for attribute in () if self.whole else spec.attributes:
+            if attribute.length > MOST_CLASSES:
+                raise InvalidDataset(
+                    f'source: attribute "{attribute.name}" has {attribute.length:,} values, and of a table as wide as '
+                    f"this at most {MOST_CLASSES:,} are told apart: declare bins, fewer values, or upload the file",
+                    attribute=attribute.name,
+                )
+
+    @property
+    def capacity(self) -> int:
+        """The most records that there may be."""
+        return self.spec.capacity or DEFAULT_CAPACITY
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of counts."""
+        return integer_type(0, self.capacity)
+
+    def outcome(self, counts: NDArray[np.int64], identity: Any, about: Mapping[str, Any]) -> CountedSource:
+        """The outcome, once all records were looked through.
+
+        Args:
+            counts: of all cells, flat; of no use where they are too many.
+            identity: what the records are known again by.
+            about: what is needed to ask for some counts later.
+
+        Raises:
+            InvalidDataset: when the report shows the records to be no such table.
+        """
+        _check(self.report, self.capacity)
+        digest = hashlib.sha256(json.dumps(identity).encode()).digest()
+        kept = self.report.kept
+        if self.whole:
+            return CountedSource(DenseData(counts.astype(self.dtype).reshape(self.shape), kept), self.report, digest)
+        told = json.dumps({"spec": written(self.spec), **about}).encode()
+        return CountedSource(SourceData(np.frombuffer(told, np.uint8), kept), self.report, digest)
 
 
-def check_report(report: Report, capacity: int) -> None:
+def _check(report: Report, capacity: int) -> None:
     """Refuse what the counts show to be no data set.
 
     Raises:

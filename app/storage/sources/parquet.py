@@ -3,7 +3,6 @@
 An engine's error text may hold values, and is never looked at.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,16 +15,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import DEFAULT_CAPACITY, ParquetFiles, TableSpec, parse_spec, written
+from app.declarations.spec import ParquetFiles, TableSpec, parse_spec
 from app.spaces.counts import CellCounts
-from app.storage.private_data import DenseData, SourceData
-from app.storage.readers.report import Report, Tally
-from app.storage.readers.tables import MOST_COUNTED
-from app.storage.readers.types import integer_type
+from app.storage.readers.report import Report
 from app.storage.sources import compiled
 from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
-from app.storage.sources.files import Looks, SourceFile, identity, looks, opened, same
-from app.storage.sources.outcome import CountedSource, Moved, check_report, check_width
+from app.storage.sources.files import Looks, identity, looks, opened, same
+from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved
 
 #: Threads that the engine counts with.
 THREADS = 2
@@ -70,28 +66,22 @@ def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int)
             a record is outside of the domain; when files change meanwhile.
         MemoryError: when counting takes more memory.
     """
-    shape = tuple(attribute.length for attribute in spec.attributes)
-    cells, capacity = math.prod(shape), spec.capacity or DEFAULT_CAPACITY
-    dtype = integer_type(0, capacity)
-    all_counted = cells <= MOST_COUNTED
-    if all_counted and cells * (8 + dtype.itemsize) > memory_limit:
+    of = DeclaredSource(spec)
+    cells = math.prod(of.shape) if of.whole else 0
+    if cells * (8 + of.dtype.itemsize) > memory_limit:
         raise InvalidDataset(
             f"the declared attributes span {cells:,} cells, for which the limit of {memory_limit} bytes is too small: "
             "leave out attributes, or declare fewer values and bins"
         )
-    check_width(spec, all_counted=all_counted)
-    report = Report([])
-    report.attributes = {attribute.name: Tally() for attribute in spec.attributes}
-    counts = np.zeros(cells if all_counted else 0, np.int64)
-    every = CellCounts(tuple(range(len(shape))), (None,) * len(shape), shape)
-    with _files(spec, folders) as files:
+    counts = np.zeros(cells, np.int64)
+    with opened(_patterns(spec), folders) as files:
         known = identity(files)
         with Engine(spec, [file.held for file in files], memory_limit) as engine:
             for number, file in enumerate(files, 1):
                 try:
-                    records = engine.survey(file.held, report)
-                    if all_counted:
-                        numbers, told = engine.count(file.held, every)
+                    records = engine.survey(file.held, of.report)
+                    if of.whole:
+                        numbers, told = engine.count(file.held, of.every)
                         counts += numbers
                         if told != records:
                             raise Damaged
@@ -103,12 +93,7 @@ def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int)
         for file in files:
             file.check()
         looked = looks(files)
-    check_report(report, capacity)
-    digest = hashlib.sha256(json.dumps(known).encode()).digest()
-    if all_counted:
-        return CountedSource(DenseData(counts.astype(dtype).reshape(shape), report.kept), report, digest)
-    about = json.dumps({"spec": written(spec), "files": known, "looks": looked, "records": report.kept}).encode()
-    return CountedSource(SourceData(np.frombuffer(about, np.uint8), report.kept), report, digest)
+    return of.outcome(counts, known, {"files": known, "looks": looked, "records": of.report.kept})
 
 
 def ask_source(
@@ -133,7 +118,7 @@ def ask_source(
     assert isinstance(spec, TableSpec)
     numbers = [np.zeros(math.prod(each.shape), np.int64) for each in asked]
     try:
-        with _files(spec, folders) as files:
+        with opened(_patterns(spec), folders) as files:
             known = [tuple(each) for each in what["files"]]
             if not same(files, known, [tuple(each) for each in (looked or what["looks"])]):
                 raise Moved
@@ -156,13 +141,16 @@ def ask_source(
     return Told(np.concatenate(numbers), now)
 
 
-@contextmanager
-def _files(spec: TableSpec, folders: Sequence[Path]) -> Iterator[list[SourceFile]]:
+def _patterns(spec: TableSpec) -> Sequence[str]:
+    """The patterns of the files that a declaration names.
+
+    Raises:
+        InvalidDataset: when it names none, as what is shown of one.
+    """
     assert isinstance(spec.source, ParquetFiles)
     if spec.source.files is None:
         raise InvalidDataset("source.files: name the files, as visits/2025-*.parquet")
-    with opened(spec.source.files, folders) as files:
-        yield files
+    return spec.source.files
 
 
 class Engine(Dialect):
@@ -268,8 +256,7 @@ class Engine(Dialect):
                     raise Damaged
                 found, number, total = (column.to_numpy() for column in batch.columns)
                 records += int(number.sum())
-                inside = (found >= 0) & (found < len(numbers))
-                np.add.at(numbers, found[inside], total[inside])
+                compiled.add(numbers, found, total)
         return numbers, records
 
     def _records(self, path: str, axes: Iterable[int], *, reasons: bool) -> str:

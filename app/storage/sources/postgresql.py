@@ -10,7 +10,6 @@ An engine's error text may hold values, and is never looked at. A role that coul
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import secrets
@@ -26,16 +25,13 @@ from psycopg import sql
 
 from app.declarations.attributes import Attribute
 from app.declarations.errors import CuratorError, InvalidDataset
-from app.declarations.spec import DEFAULT_CAPACITY, PostgresTable, TableSpec, parse_spec, written
+from app.declarations.spec import PostgresTable, TableSpec, parse_spec
 from app.services.errors import SourceUnavailable
 from app.spaces.counts import CellCounts
-from app.storage.private_data import DenseData, SourceData
-from app.storage.readers.report import Report, Tally
-from app.storage.readers.tables import MOST_COUNTED
-from app.storage.readers.types import integer_type
+from app.storage.readers.report import Report
 from app.storage.sources import compiled
 from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
-from app.storage.sources.outcome import CountedSource, Moved, check_report, check_width
+from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved
 
 logger = structlog.get_logger(__name__)
 
@@ -92,29 +88,18 @@ class PostgresTables:
                 outside of the domain.
             SourceUnavailable: when the database cannot be reached.
         """
-        shape = tuple(attribute.length for attribute in spec.attributes)
-        cells, capacity = math.prod(shape), spec.capacity or DEFAULT_CAPACITY
-        all_counted = cells <= MOST_COUNTED
-        check_width(spec, all_counted=all_counted)
-        report = Report([])
-        report.attributes = {attribute.name: Tally() for attribute in spec.attributes}
-        keys = [secrets.randbits(63) for _ in range(2)]
+        of, keys = DeclaredSource(spec), [secrets.randbits(63) for _ in range(2)]
+        counts = np.zeros(0, np.int64)
         with self._asked(spec) as table:
-            records = table.survey(report)
+            records = table.survey(of.report)
             identity = table.identity(keys)
-            check_report(report, capacity)
-            if identity[0] != records:
-                raise Damaged
-            digest = hashlib.sha256(json.dumps([*keys, *identity]).encode()).digest()
-            if all_counted:
-                every = CellCounts(tuple(range(len(shape))), (None,) * len(shape), shape)
-                counts, told = table.count(every)
+            if of.whole:
+                counts, told = table.count(of.every)
                 if told != records:
                     raise Damaged
-                counted = counts.astype(integer_type(0, capacity)).reshape(shape)
-                return CountedSource(DenseData(counted, report.kept), report, digest)
-        about = json.dumps({"spec": written(spec), "keys": keys, "identity": identity}).encode()
-        return CountedSource(SourceData(np.frombuffer(about, np.uint8), report.kept), report, digest)
+            if identity[0] != records:
+                raise Damaged
+        return of.outcome(counts, [*keys, *identity], {"keys": keys, "identity": identity})
 
     def asking(self, about: bytes) -> Callable[[Sequence[CellCounts]], NDArray[np.int64]]:
         """What asks the records of a table that was registered: it raises Moved when they are not what they were, and
@@ -237,8 +222,7 @@ class _Table(Dialect):
                     raise Damaged
                 found, number, total = np.array(rows, np.int64).T
                 records += int(number.sum())
-                inside = (found >= 0) & (found < len(numbers))
-                np.add.at(numbers, found[inside], total[inside])
+                compiled.add(numbers, found, total)
         return numbers, records
 
     def _fetched(self, query: str) -> list[tuple[Any, ...]]:
