@@ -63,10 +63,13 @@ def end_with_parent() -> None:
 def worker_environment() -> dict[str, str]:
     """The environment of a process of this program that works for the server: none of its secrets, and one thread for
     linear algebra, as others would take the processors that requests are answered on.
+
+    Arrow has no thread of its own either, so that a process that forks has one.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_SECRET)}
     places = [str(Path(__file__).resolve().parents[2]), environment.get("PYTHONPATH", "")]
     single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    single["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     return {**environment, **single, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 

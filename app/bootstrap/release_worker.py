@@ -7,18 +7,17 @@ comes, the system ends it too.
 
 from __future__ import annotations
 
-import pickle
 import socket
 import threading
 import traceback
-from functools import partial
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from app.bootstrap.nursery import Nursery, Workplace, fork_for_each, receive, send, stand_back
 from app.bootstrap.process import limit_memory
 from app.declarations.errors import CuratorError
 from app.patience import Progress
-from app.releases.finishing import Job, Outcome, TookTooLong, WorkerDied, finish
+from app.releases.finishing import TookTooLong, WorkerDied
+from app.services.release_tasks import carried_out, refusal, refused
 
 _LATE = (
     "to make something of its measurements took longer than the {:g} s that the server allows (CURATOR_RELEASE_SECONDS)"
@@ -26,6 +25,9 @@ _LATE = (
 _TOO_LARGE = "to work on it takes more memory than the server allows (CURATOR_MEMORY_LIMIT)"
 _KILLED = "the process that worked on it was killed, most likely because the machine had no memory left"
 _FAILED = "the process that worked on it ended before its work did; the server's log says why"
+
+#: The first byte of what a process tells: how far it is, the result, a refusal, or how it ended.
+_PROGRESS, _DONE, _REFUSED, _DIED = b"p", b"o", b"r", b"d"
 
 _NURSERY = Nursery("app.bootstrap.release_worker")
 
@@ -36,14 +38,15 @@ class ProcessFinisher:
     Args:
         memory_limit: bytes that a job may take, beside what its process has taken when it begins.
         seconds: how long a job may take, from when its process has begun.
+        nursery: of the processes, whose module does :func:`work`.
     """
 
-    def __init__(self, memory_limit: int, seconds: float) -> None:
+    def __init__(self, memory_limit: int, seconds: float, nursery: Nursery = _NURSERY) -> None:
         self._memory_limit, self._seconds = memory_limit, seconds
-        self._place = Workplace(_NURSERY)
+        self._place = Workplace(nursery)
 
-    def finish(self, job: Job, progress: Progress) -> Outcome:
-        """The outcome of a job.
+    def finish(self, task: bytes, progress: Progress) -> bytes:
+        """The result of a task, both in their closed forms (:mod:`app.services.release_tasks`).
 
         Raises:
             CuratorError: when nothing can come of it.
@@ -62,7 +65,7 @@ class ProcessFinisher:
             with self._place.working() as connection:
                 timer.start()
                 try:
-                    return self._finished(connection, job, progress)
+                    return self._finished(connection, task, progress)
                 finally:
                     timer.cancel()
                     timer.join()
@@ -71,17 +74,20 @@ class ProcessFinisher:
                 raise TookTooLong(_LATE.format(self._seconds)) from None
             raise WorkerDied(_KILLED) from None
 
-    def _finished(self, connection: socket.socket, job: Job, progress: Progress) -> Outcome:
+    def _finished(self, connection: socket.socket, task: bytes, progress: Progress) -> bytes:
         send(connection, b"%d" % self._memory_limit)
-        send(connection, pickle.dumps(job))
+        send(connection, task)
         while True:
-            kind, told = pickle.loads(receive(connection))  # noqa: S301 - from this program
-            if kind == "progress":
-                progress(told)
-            elif kind == "outcome":
-                return told  # type: ignore[no-any-return]
+            told = receive(connection)
+            kind, content = told[:1], told[1:]
+            if kind == _PROGRESS:
+                progress(float(content))
+            elif kind == _DONE:
+                return content
+            elif kind == _REFUSED:
+                raise refused(content)
             else:
-                raise told
+                raise WorkerDied(content.decode())
 
     def cancel(self) -> None:
         """End what is under way, if anything is."""
@@ -92,31 +98,37 @@ class ProcessFinisher:
         self._place.stop()
 
 
-def _work(connection: socket.socket) -> None:
-    """Do one job and tell of it, behind requests, and with only so much memory."""
+class Carry(Protocol):
+    """Does a task, and tells of its progress."""
+
+    def __call__(self, task: bytes, progress: Progress, /) -> bytes:
+        """The result, in its closed form."""
+
+
+def work(connection: socket.socket, carry: Carry = carried_out) -> None:
+    """Do one task and tell of it, behind requests, and with only so much memory."""
     stand_back(connection)
 
-    def tell(kind: str, told: object) -> None:
-        send(connection, pickle.dumps((kind, told)))
+    def tell(kind: bytes, content: bytes) -> None:
+        send(connection, kind + content)
 
     limit_memory(int(receive(connection)))
     try:
-        job = pickle.loads(receive(connection))  # noqa: S301 - from the server
-        tell("outcome", finish(job, partial(tell, "progress")))
+        tell(_DONE, carry(receive(connection), lambda part: tell(_PROGRESS, b"%r" % float(part))))
     except (ConnectionError, EOFError):
         return  # the server has ended, and nobody is there to be told
     except CuratorError as error:
-        tell("refused", error)
+        tell(_REFUSED, refusal(error))
     except MemoryError:
-        tell("refused", WorkerDied(_TOO_LARGE))
+        tell(_DIED, _TOO_LARGE.encode())
     except BaseException:  # noqa: BLE001 - whatever it is
         traceback.print_exc()
-        tell("refused", WorkerDied(_FAILED))
+        tell(_DIED, _FAILED.encode())
 
 
 def main() -> NoReturn:
     """Fork a process for each job that comes, until the server ends."""
-    fork_for_each(_work)
+    fork_for_each(work)
 
 
 if __name__ == "__main__":

@@ -32,13 +32,12 @@ import orjson
 import structlog
 
 from app.curator.mechanisms.protocol import Measured
-from app.curator.mechanisms.release import job_of
-from app.curator.opening import Opening
+from app.curator.opening import Header, Opening
+from app.curator.planners.workload import WorkloadPlan
 from app.declarations.errors import CuratorError
 from app.patience import Progress
-from app.releases.finishing import Job, Outcome, TookTooLong, WorkerDied
+from app.releases.finishing import TookTooLong, WorkerDied
 from app.services.errors import ReleaseFailed, ReleaseTooLong
-from app.services.loading import evidence_of
 from app.services.openings import opening_of
 from app.services.ports import (
     Clock,
@@ -53,8 +52,8 @@ from app.services.ports import (
 )
 from app.services.publications import manifest
 from app.services.release_ends import end_release
-from app.services.release_files import tables_of
 from app.services.release_measuring import measured_for, ready, record
+from app.services.release_tasks import Result, Task
 
 logger = structlog.get_logger(__name__)
 
@@ -77,8 +76,8 @@ _PAGE = 64
 class Finisher(Protocol):
     """Makes what is to be made of measurements, where it keeps nobody waiting."""
 
-    def finish(self, job: Job, progress: Progress) -> Outcome:
-        """The outcome of it.
+    def finish(self, task: bytes, progress: Progress) -> bytes:
+        """The result of a task, both in their closed forms (:mod:`.release_tasks`).
 
         Raises:
             CuratorError: when nothing can come of it.
@@ -369,18 +368,20 @@ class ReleaseJobs:
             assert session is not None
             opening = opening_of(session.header)
             lines = _measured_lines(tx, session)
-            job = _job(tx, row, opening, lines)
+            task = _task(tx, row, opening, session, lines)
         begun = time.perf_counter()
         with self._beating(row, lane) as progress:
-            outcome = lane.finisher.finish(job, progress)
+            made = Result.read(lane.finisher.finish(task.written(), progress))
         self._meter.fitted(time.perf_counter() - begun)
-        tables = tables_of(opening.dataset.space, outcome)
-        if outcome.agreeing:
-            told = manifest(row.id, opening, lines, session.head_hash, outcome.summary, tables["tables"])
+        assert isinstance(opening.plan, WorkloadPlan)
+        made.check(opening.request.workload.method, opening.plan.workload)
+        tables = dict(made.files)
+        if made.agreeing:
+            told = manifest(row.id, opening, lines, session.head_hash, made.summary, tables["tables"])
             tables["manifest"] = told
         files = [ReleaseFile(row.id, name, data) for name, data in tables.items()]
-        result = {"files": {file.name: len(file.data) for file in files}, **outcome.summary}
-        if not outcome.converged:
+        result = {"files": {file.name: len(file.data) for file in files}, **made.summary}
+        if not made.converged:
             result["converged"] = False
             self._meter.not_converged("releases", 1)
             logger.warning("a fit of a release ended before its tolerance", release=row.id)
@@ -508,9 +509,10 @@ def _measured_lines(tx: Transaction, session: SessionRow) -> list[bytes]:
     return [lines[sequence] for sequence in sorted(lines)]
 
 
-def _job(tx: Transaction, row: ReleaseRow, opening: Opening, lines: Sequence[bytes]) -> Job:
+def _task(tx: Transaction, row: ReleaseRow, opening: Opening, session: SessionRow, made: Sequence[bytes]) -> Task:
     """The task to finish a release from what was recorded for it, and from what it began with."""
     assert opening.evidence is not None
-    known = [each.measurement for each in evidence_of(tx, row.dataset, opening.evidence.known)]
-    made = [Measured.read(orjson.loads(line)).measurement for line in lines]
-    return job_of(opening, known, made, seed=int(row.id[:15], 16))
+    names = opening.evidence.known
+    known = tx.evidence_named(row.dataset, names)
+    header = Header.read(session.header).document
+    return Task.of(header, [known[name] for name in names], made, seed=int(row.id[:15], 16))

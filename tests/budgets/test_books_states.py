@@ -31,12 +31,14 @@ from app.curator.errors import PlanInfeasible, QueriesExhausted, SessionClosed, 
 from app.declarations.errors import InvalidRequest
 from app.http import problems
 from app.http.json_bodies import fingerprint
-from app.releases.finishing import Job, Outcome, Progress, WorkerDied, finish
+from app.patience import Progress
+from app.releases.finishing import WorkerDied
 from app.services import measuring, release_ends, release_jobs, release_measuring, session_opening, spending
 from app.services.answering import group
 from app.services.errors import BudgetExhausted, Conflict, NotFound, Unavailable
 from app.services.idempotency import IdempotencyKey
 from app.services.release_jobs import ReleaseJobs
+from app.services.release_tasks import carried_out
 from app.services.upkeep import forfeit
 from app.spaces.errors import InvalidQuery
 from curator_client.log_report import report_of
@@ -156,10 +158,10 @@ class Here:
 
     broken = False
 
-    def finish(self, job: Job, progress: Progress) -> Outcome:
+    def finish(self, task: bytes, progress: Progress) -> bytes:
         if self.broken:
             raise WorkerDied("it was killed")
-        return finish(job, progress)
+        return carried_out(task, progress)
 
     def cancel(self) -> None:
         pass

@@ -17,8 +17,8 @@ import pytest
 
 from app.audit.replay import replay
 from app.bootstrap import wiring
-from app.releases.finishing import finish
 from app.services import dummy_datasets, registration, session_opening
+from app.services.release_tasks import carried_out
 from app.storage import readers
 from tests.kit.noise import Seeded
 from tests.kit.world import ADMIN_KEY, ENTRIES, eventually, make_world, served
@@ -53,7 +53,7 @@ def _told() -> Iterator[None]:
         names = _Names()
         patch.setattr(registration, "secrets", names)
         patch.setattr(dummy_datasets, "secrets", names)
-        patch.setattr(wiring, "ProcessFinisher", lambda *_: SimpleNamespace(finish=finish, cancel=_no, stop=_no))
+        patch.setattr(wiring, "ProcessFinisher", lambda *_: SimpleNamespace(finish=carried_out, cancel=_no, stop=_no))
         patch.setattr(wiring.SqlLog, "covering", lambda *_: 10**6)  # it tells how far the log is
         yield
 

@@ -1,56 +1,52 @@
 """The process that makes something of a release's measurements: what it is told, what it may take, and how it ends.
 
-A job is anything that can be sent: these do what the test wants while they are unpacked there.
+A task is bytes, and here these are statements: the nursery is that of :mod:`tests.kit.doing`, which runs them.
 """
 
 from __future__ import annotations
 
-import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import psutil
 import pytest
 
-from app.bootstrap import release_worker
-from app.bootstrap.nursery import NICENESS
+from app.bootstrap.nursery import NICENESS, Nursery
 from app.bootstrap.release_worker import ProcessFinisher
 from app.declarations.errors import CuratorError, InvalidRequest
+from app.http import problems
 from app.releases.finishing import TookTooLong, WorkerDied
 from app.services import errors
 from app.services.errors import BudgetExhausted
+from app.services.release_tasks import refusal as refusal_form
+from app.services.release_tasks import refused
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
 from tests.kit.servers import ROOT
 from tests.kit.world import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-_MODULE = "app.bootstrap.release_worker"
 SLEEP = "import time; time.sleep(600)"
 
 
-class Does:
-    """Runs these statements where it is unpacked."""
-
-    def __init__(self, statements: str) -> None:
-        self._statements = statements
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return exec, (self._statements,)
+_NURSERY = Nursery("tests.kit.doing")
 
 
-def run(statements: str, memory_limit: int = 1 << 30, seconds: float = 600.0) -> Any:
-    return ProcessFinisher(memory_limit, seconds).finish(Does(statements), lambda _: None)  # type: ignore[arg-type]
+def finisher(memory_limit: int = 1 << 30, seconds: float = 600.0) -> ProcessFinisher:
+    return ProcessFinisher(memory_limit, seconds, _NURSERY)
+
+
+def run(statements: str, memory_limit: int = 1 << 30, seconds: float = 600.0) -> bytes:
+    return finisher(memory_limit, seconds).finish(statements.encode(), lambda _: None)
 
 
 def workers(of: int) -> list[psutil.Process]:
     """The processes that do jobs for a process, forked from its nursery."""
-    nurseries = [each for each in psutil.Process(of).children() if _MODULE in " ".join(each.cmdline())]
+    nurseries = [each for each in psutil.Process(of).children() if "tests.kit.doing" in " ".join(each.cmdline())]
     return [worker for nursery in nurseries for worker in nursery.children()]
 
 
@@ -67,18 +63,18 @@ def worker(of: int) -> psutil.Process:
 @pytest.fixture
 def working() -> Iterator[tuple[ProcessFinisher, psutil.Process, list[str]]]:
     """Somebody who is at work, and how it ended."""
-    finisher, ended = ProcessFinisher(1 << 30, 600.0), []
+    made, ended = finisher(), []
 
     def work() -> None:
         try:
-            finisher.finish(Does(SLEEP), lambda _: None)  # type: ignore[arg-type]
+            made.finish(SLEEP.encode(), lambda _: None)
         except WorkerDied as error:
             ended.append(str(error))
 
     thread = threading.Thread(target=work)
     thread.start()
-    yield finisher, worker(psutil.Process().pid), ended
-    finisher.stop()
+    yield made, worker(psutil.Process().pid), ended
+    made.stop()
     thread.join(30)
     assert not thread.is_alive()
 
@@ -89,12 +85,12 @@ def every_refusal() -> list[CuratorError]:
 
 
 def test_refusals_come_across() -> None:
-    """Catches a refusal that cannot be unpacked, or that loses what it says."""
+    """Catches a refusal that cannot be read again, or that loses what it says."""
     for refusal in every_refusal():
-        again = pickle.loads(pickle.dumps(refusal))
+        again = refused(refusal_form(refusal))
         assert type(again) is type(refusal)
         assert (again.detail, again.extra, str(again)) == (refusal.detail, refusal.extra, str(refusal))
-        assert again.__dict__ == refusal.__dict__
+        assert problems.document(again) == problems.document(refusal)
     with pytest.raises(BudgetExhausted, match="too much") as caught:
         run("from app.services.errors import BudgetExhausted; raise BudgetExhausted('too much', 1, 2)")
     assert caught.value.extra == {"requested": 1.0, "remaining": 2.0}
@@ -104,7 +100,7 @@ def test_it_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a process that could open private files, or the database."""
     for name in ("CURATOR_VAULT_KEY", "CURATOR_ADMIN_KEY", "PGPASSWORD"):
         monkeypatch.setenv(name, "not-for-you")
-    release_worker._NURSERY.end()  # that of an earlier test knows nothing of these
+    _NURSERY.end()  # that of an earlier test knows nothing of these
     told = "from app.declarations.errors import InvalidRequest; import os; raise InvalidRequest(repr(dict(os.environ)))"
     with pytest.raises(InvalidRequest) as caught:
         run(told)
@@ -151,7 +147,7 @@ def test_what_it_prints_is_no_message() -> None:
 
 
 def test_a_fault_of_its_own_is_told(capfd: pytest.CaptureFixture[str]) -> None:
-    release_worker._NURSERY.end()  # that of an earlier test has another standard error
+    _NURSERY.end()  # that of an earlier test has another standard error
     with pytest.raises(WorkerDied, match="log says why"):
         run("1 / 0")
     assert "ZeroDivisionError" in capfd.readouterr().err
@@ -173,22 +169,22 @@ def test_it_stands_back_and_hears_no_signal_of_the_group(
     """A terminal, or a manager of services, tells the whole group to end. Catches a release that fails of it while the
     server drains. That it stands back is what the fixture waits for.
     """
-    finisher, process, ended = working
+    made, process, ended = working
     for number in (signal.SIGINT, signal.SIGTERM):
         process.send_signal(number)
     time.sleep(0.2)
     assert process.is_running()
     assert ended == []
-    finisher.cancel()
+    made.cancel()
     process.wait(10)
 
 
 def test_a_stop_is_for_good(working: tuple[ProcessFinisher, psutil.Process, list[str]]) -> None:
-    finisher, process, _ = working
-    finisher.stop()
+    made, process, _ = working
+    made.stop()
     process.wait(10)
     with pytest.raises(WorkerDied):
-        finisher.finish(Does("1 / 0"), lambda _: None)  # type: ignore[arg-type]
+        made.finish(b"1 / 0", lambda _: None)
 
 
 def test_it_ends_with_the_server() -> None:

@@ -25,13 +25,15 @@ from app.curator.errors import PlanInfeasible
 from app.declarations.errors import InvalidRequest
 from app.http import problems
 from app.http.json_bodies import fingerprint
+from app.patience import Progress
 from app.releases import fitting
-from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied, finish
+from app.releases.finishing import TookTooLong, WorkerDied
 from app.services import measuring, plans, release_jobs, release_measuring
 from app.services.errors import BudgetExhausted, Conflict, Forbidden, NotFound
 from app.services.idempotency import IdempotencyKey
 from app.services.principals import Principal
 from app.services.release_jobs import ReleaseJobs
+from app.services.release_tasks import Task, carried_out
 from app.services.upkeep import forfeit
 from tests.kit.databases import migrated_database
 from tests.kit.fixtures import DATABASES
@@ -60,13 +62,13 @@ class Here:
     """Does jobs in this thread; ``before`` is called ahead of each."""
 
     before: Callable[[], None] = lambda: None
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[bytes] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def finish(self, job: Job, progress: Progress) -> Outcome:
-        self.jobs.append(job)
+    def finish(self, task: bytes, progress: Progress) -> bytes:
+        self.jobs.append(task)
         self.before()
-        return finish(job, progress)
+        return carried_out(task, progress)
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -300,7 +302,7 @@ class TestCourse:
             assert desk.jobs.work()
         third = desk.ask(epsilon=0.2)
         assert desk.jobs.work()
-        assert [len(job.known) for job in desk.here.jobs] == [0, 0, 2]
+        assert [len(Task.read(task).known) for task in desk.here.jobs] == [0, 0, 2]
         desk.once(third["id"])
 
     def test_a_publication_of_what_is_known_spends_nothing(self, desk: Desk) -> None:
@@ -314,7 +316,7 @@ class TestCourse:
         assert desk.moved(id) == ["reserve", "return"]
         assert desk.world.entries(id) == []
         assert desk.world.noise.drawn == drawn
-        assert desk.here.jobs[-1].known
+        assert Task.read(desk.here.jobs[-1]).known
         desk.once(before)
 
     def test_a_key_is_one_release(self, desk: Desk) -> None:
@@ -649,13 +651,13 @@ class TestSeveral:
         seen: list[float] = []
 
         class Slow(Here):
-            def finish(self, job: Job, progress: Progress) -> Outcome:
+            def finish(self, task: bytes, progress: Progress) -> bytes:
                 for part in (0.25, 0.5, 7.0):
                     progress(part)
                     while desk.see(id)["progress"] != min(part, 1.0):
                         pass
                     seen.append(part)
-                return finish(job, progress)
+                return carried_out(task, progress)
 
         assert desk.worker(Slow()).work()
         assert seen == [0.25, 0.5, 7.0]
@@ -754,7 +756,7 @@ class TestEnds:
         desk.here.before = lambda: None
         after = desk.ask(epsilon=0.2)["id"]
         assert desk.jobs.work()
-        assert len(desk.here.jobs[-1].known) == 2
+        assert len(Task.read(desk.here.jobs[-1]).known) == 2
         desk.once(after)
 
     def test_a_refusal_is_told(self, desk: Desk) -> None:
@@ -825,7 +827,7 @@ class TestEnds:
 class Slow(Here):
     """Is ended for the time that it takes."""
 
-    def finish(self, job: Job, progress: Progress) -> Outcome:
+    def finish(self, task: bytes, progress: Progress) -> bytes:
         raise TookTooLong("it took longer than the 900 s that the server allows")
 
 

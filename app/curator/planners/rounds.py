@@ -14,8 +14,9 @@ from app.constructions.registry import construct, unfit
 from app.curator.dataset import FACT_FAILURE, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.request import SessionRequest
-from app.measurements.record import Measurement, Purchase
+from app.measurements.record import Measurement, Purchase, those
 from app.measurements.strategies.tables import TableStrategy
+from app.measurements.strategy import Strategy
 from app.privacy.costs import DiscreteGaussianAnswer, ExponentialChoice, PrivacyEvent
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total
@@ -118,18 +119,18 @@ def iterations(dataset: PublicDataset, request: SessionRequest, workload: TableW
 
 
 def construction_of(
-    dataset: PublicDataset, request: SessionRequest, made: Sequence[Measurement[TableStrategy]]
+    dataset: PublicDataset, request: SessionRequest, made: Sequence[Measurement[Strategy]]
 ) -> MarginalConstruction:
     """The construction that keeps the hypothesis of a release.
 
     Args:
         dataset: what was public of the data set before.
         request: of the release.
-        made: what was measured before the rounds: the number of records, or nothing.
+        made: what was measured for it: the number of records before the rounds, or nothing, and what these measured.
     """
     facts = dataset.facts
-    if made:
-        (records,) = made
+    records = next((each for each in those(made, TableStrategy) if each.strategy.cells == 1), None)
+    if records is not None:
         # Beyond this the noise lies with a probability that is negligible; a hypothesis needs some mass.
         tail = math.sqrt(2 * records.variance * -math.log(FACT_FAILURE))
         facts = PublicFacts(max(1.0, float(records.values.sum()) + tail), padded=True, norms=facts.norms)

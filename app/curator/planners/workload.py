@@ -12,7 +12,6 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from app.constructions.base import MarginalConstruction
 from app.constructions.mechanism import Method, ReleaseOptions
 from app.constructions.registry import approximate
 from app.curator.dataset import PublicDataset
@@ -85,16 +84,6 @@ class WorkloadPlan(TablePlan):
         rounds = None if self.iterations is None else self.iterations.rounds
         return rounds is not None and price == rounds.price and rounds.admits(release.of(TableStrategy))
 
-    def construction(
-        self, dataset: PublicDataset, request: SessionRequest, made: Sequence[Measurement[Strategy]]
-    ) -> MarginalConstruction | None:
-        """The construction that keeps the hypothesis of the rounds, as what was measured before them gives it; None
-        where no construction of a table does.
-        """
-        if self.iterations is None:
-            return None
-        return construction_of(dataset, request, those(made[: len(self.buys)], TableStrategy))
-
     def rounds(
         self,
         dataset: PublicDataset,
@@ -112,10 +101,9 @@ class WorkloadPlan(TablePlan):
             made: what was bought for the release.
             progress: told from time to time.
         """
-        construction = self.construction(dataset, request, made)
-        if self.iterations is None or construction is None:
+        if self.iterations is None:
             return None
-        hypothesis = Hypothesis(construction, those(known, TableStrategy))
+        hypothesis = Hypothesis(construction_of(dataset, request, made), those(known, TableStrategy))
         return partial(self.iterations.rounds.play, hypothesis, progress)
 
     def measuring_bytes(self, space: Space) -> int:
