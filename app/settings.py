@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -151,6 +151,11 @@ class Settings(BaseSettings):
         description="Longest time in which something is made of a release's measurements; then it fails, and what was "
         "measured is kept and charged.",
     )
+    finisher: Literal["process", "table"] = Field(
+        "process",
+        description="Who makes something of a release's measurements: a process beside the server, or with `table` "
+        "`curator work` on any machine, except for quick ones. `table` needs PostgreSQL.",
+    )
     max_body_bytes: ByteCount = Field(
         1024**3, ge=1024, description="Largest request body, uploads of data sets included."
     )
@@ -252,6 +257,15 @@ class Settings(BaseSettings):
     def _a_database(cls, value: str | None) -> str | None:
         if value is not None:
             embedded_file(value)
+        return value
+
+    @field_validator("finisher")
+    @classmethod
+    def _beside_a_database(cls, value: str, info: ValidationInfo) -> str:
+        # Whoever can open an embedded database sees all of it.
+        url = info.data.get("database_url")
+        if value == "table" and (url is None or embedded_file(url) is not None):
+            raise ValueError("expected process, or a PostgreSQL database in CURATOR_DATABASE_URL")
         return value
 
     @field_validator("source_folders")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
+from sqlalchemy import Engine
 
 from app.bootstrap.audit_worker import ProcessChecker
 from app.bootstrap.clock import utc_now
@@ -17,6 +18,7 @@ from app.bootstrap.log_keys import keys_of_log
 from app.bootstrap.noise import SystemNoise
 from app.bootstrap.reader_process import ProcessReaders
 from app.bootstrap.release_worker import ProcessFinisher
+from app.bootstrap.table_finisher import TableFinisher
 from app.curator import opening
 from app.http import problems
 from app.http.app import create_app
@@ -54,7 +56,7 @@ from app.services.memory import Memory
 from app.services.plans import Plans
 from app.services.principals import Principals
 from app.services.registration import Registration
-from app.services.release_jobs import QUICK_LIMIT, ReleaseJobs
+from app.services.release_jobs import QUICK_LIMIT, Finisher, ReleaseJobs
 from app.services.releases import Releases
 from app.services.retirement import Retirement
 from app.services.sequencer import Sequencer
@@ -67,6 +69,7 @@ from app.settings import Settings
 from app.storage.audit_store import SqlAudits
 from app.storage.connections import SealedConnections
 from app.storage.database import DataDirLock, Leader, database_bytes, is_sqlite, make_engines
+from app.storage.job_table import JobTable
 from app.storage.kept_counts import KeptFiles
 from app.storage.ledger_watch import LedgerWatch
 from app.storage.log_signatures import SqlCosignatures
@@ -106,6 +109,13 @@ class Built:
     def services(self) -> Services:
         """The use cases."""
         return self.context.services
+
+
+def _finisher(settings: Settings, engine: Engine) -> Finisher:
+    """Who works on releases that are not foretold to be quick."""
+    if settings.finisher == "table":
+        return TableFinisher(JobTable(engine), settings.release_seconds)
+    return ProcessFinisher(settings.memory_limit, settings.release_seconds)
 
 
 def build(settings: Settings, noise: Any = None, shared: Path | None = None, lock: DataDirLock | None = None) -> Built:
@@ -178,7 +188,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         store,
         private,
         source,
-        ProcessFinisher(settings.memory_limit, settings.release_seconds),
+        _finisher(settings, writing),
         utc_now,
         metrics,
         render=problems.document,

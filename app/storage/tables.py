@@ -351,3 +351,24 @@ audit_reports = Table(
     Column("form", String(32), primary_key=True),
     Column("data", LargeBinary, nullable=False),
 )
+
+#: Jobs that servers have put out for workers on other machines (:mod:`app.storage.job_table`). No private number and no
+#: key stands in them. Times are seconds since 1970 by the database's clock: ``wanted`` is when the server last said
+#: that it waits, ``beat`` when the worker last said that it works. ``claims`` counts the workers that took the job.
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("task", LargeBinary, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("wanted", Double, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("worker", String(32)),
+    Column("beat", Double),
+    Column("claims", Integer, nullable=False),
+    Column("progress", Double, nullable=False),
+    Column("end", String(16)),
+    Column("result", LargeBinary),
+)

@@ -13,10 +13,11 @@ from types import FrameType
 import httpx
 import pytest
 
-from app.bootstrap import reader_process
+from app.bootstrap import reader_process, release_worker
 from app.declarations.spec import parse_spec
 from tests.kit.noise import Noise
 from tests.kit.patience import patience
+from tests.kit.released import released
 from tests.kit.service import Service, serving
 
 pytestmark = pytest.mark.integration
@@ -149,10 +150,11 @@ def test_upload(root: Path, calls: Calls, service: Service, tmp_path: Path) -> N
 
 
 def test_release(root: Path, calls: Calls, service: Service, noise: Noise) -> None:
-    """Catches a step that was added, moved or renamed while the document tells the way as it was: of the request, and
-    of the work that goes on when it has its reply.
+    """Catches a step that was added, moved or renamed while the document tells the way as it was: of the request, of
+    the work that goes on when it has its reply, and of what the process does that makes something of measurements.
     """
     way = rows(root, "The way of a release")
+    elsewhere = way.pop("a")
     assert list(way) == [str(n) for n in range(1, len(way) + 1)]
     upload(service, "released").raise_for_status()
     noise.draw = lambda _scale: 0
@@ -174,6 +176,15 @@ def test_release(root: Path, calls: Calls, service: Service, noise: Noise) -> No
     assert follow(request, seen) == []
     assert follow([way["10"], way["11"]], seen) == []
     assert follow(work, seen) == []
+
+    def made() -> httpx.Response:
+        """What the process does, in a thread that is watched."""
+        thread = threading.Thread(target=release_worker.carried_out, args=(released("gaussian").task.written(), print))
+        thread.start()
+        thread.join()
+        return httpx.Response(200)
+
+    assert follow([elsewhere], calls.of(made)) == []
 
 
 def test_a_way_that_is_not_gone_is_noticed(root: Path, calls: Calls, service: Service) -> None:

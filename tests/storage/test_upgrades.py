@@ -163,6 +163,9 @@ def live(world: World) -> Asked:
             "created_by": "admin",
         }
         tx.connection.execute(insert(metadata.tables["connections"]), told)
+        job = {"id": "j", "kind": "release", "task": b"t", "status": "waiting", "claims": 0}
+        times = dict.fromkeys(("seconds", "created", "wanted", "progress"), 0.0)
+        tx.connection.execute(insert(metadata.tables["jobs"]), job | times)
         tx.commit()
     KeptFiles(vault, world.store).of(row.vault_entry["file_name"]).keep(CellCounts((), (), ()), np.array(7))
     world.open(ann, "gone")

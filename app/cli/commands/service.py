@@ -31,6 +31,18 @@ def serve(
 
 
 @cli.command()
+def work() -> None:
+    """Work on what servers with CURATOR_FINISHER=table put out, until SIGTERM.
+
+    CURATOR_DATABASE_URL names their database and a role that sees the table of jobs alone. It needs no data and no key.
+    """
+    from app.bootstrap import working
+
+    with _operating():
+        working.work()
+
+
+@cli.command()
 def migrate() -> None:
     """Bring the database of CURATOR_DATABASE_URL to the present schema."""
     from app.bootstrap import maintenance

@@ -1,0 +1,119 @@
+"""Releases are finished by workers on other machines, over a table of the database that is all they see."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.patience import Progress
+from app.releases.finishing import TookTooLong, WorkerDied
+from app.services.release_tasks import refused
+from app.storage.job_table import MOST_BYTES, MOST_CLAIMS, SILENT_SECONDS, JobTable
+
+logger = structlog.get_logger(__name__)
+
+#: How often it is looked how a job stands, and how often it is said that it is waited for, in seconds.
+LOOK_SECONDS, BEAT_SECONDS = 0.5, 2.0
+#: After so many seconds without a worker the log says so.
+LONELY_SECONDS = 60.0
+
+_CANCELLED = "it was ended before it was done"
+_REMOVED = "its row was removed from the table of jobs"
+_GIVEN_UP = f"{MOST_CLAIMS} workers took it one after another and fell silent; their logs say why"
+_TOO_LARGE = (
+    f"its measurements take more than the {MOST_BYTES >> 20} MiB that a row of jobs may have; with "
+    "CURATOR_FINISHER=process this server works on it itself"
+)
+
+
+class TableFinisher:
+    """Has jobs done by whichever worker takes them from the table.
+
+    Args:
+        jobs: the table.
+        seconds: how long a worker may work on a job. The time in which none takes it does not count.
+    """
+
+    def __init__(self, jobs: JobTable, seconds: float) -> None:
+        self._jobs, self._seconds = jobs, seconds
+        self._guard = threading.Lock()
+        self._stopped = False
+        self._under_way: threading.Event | None = None
+
+    def finish(self, task: bytes, progress: Progress) -> bytes:
+        """The result of a task, both in their closed forms (:mod:`app.services.release_tasks`).
+
+        Raises:
+            CuratorError: when nothing can come of it.
+            WorkerDied: when it was cancelled, or workers ended before it was done.
+            TookTooLong: when its worker ended it for the time that it took.
+            Damaged: when what a worker wrote is no refusal.
+            sqlalchemy.exc.SQLAlchemyError: when the database does not answer for long.
+        """
+        if len(task) > MOST_BYTES:
+            raise WorkerDied(_TOO_LARGE)
+        ended = threading.Event()
+        with self._guard:
+            if self._stopped:
+                raise WorkerDied(_CANCELLED)
+            self._under_way = ended
+        id = self._jobs.put("release", task, self._seconds)
+        try:
+            return self._awaited(id, progress, ended)
+        finally:
+            with self._guard:
+                self._under_way = None
+            with suppress(SQLAlchemyError):  # the next job removes what is nobody's
+                self._jobs.remove(id)
+
+    def _awaited(self, id: str, progress: Progress, ended: threading.Event) -> bytes:
+        reached, begun = 0.0, time.monotonic()
+        told = heard = begun
+        lonely = False
+        while not ended.is_set():
+            now = time.monotonic()
+            try:
+                if now - told >= BEAT_SECONDS:
+                    self._jobs.want(id)
+                    told = now
+                standing = self._jobs.standing(id)
+                heard = now
+            except SQLAlchemyError:
+                if now - heard > SILENT_SECONDS:
+                    raise
+                ended.wait(LOOK_SECONDS)
+                continue
+            if standing is None:
+                raise WorkerDied(_REMOVED)
+            if standing.end == "done":
+                return standing.result
+            if standing.end == "refused":
+                raise refused(standing.result)
+            if standing.end is not None:
+                raise (TookTooLong if standing.end == "late" else WorkerDied)(standing.result.decode(errors="replace"))
+            if standing.given_up:
+                raise WorkerDied(_GIVEN_UP)
+            if standing.progress > reached:  # who takes a job over begins anew
+                reached = standing.progress
+                progress(reached)
+            if not standing.taken and not lonely and now - begun > LONELY_SECONDS:
+                lonely = True
+                logger.warning("no worker has taken a job yet: does `curator work` run?", seconds=round(now - begun))
+            ended.wait(LOOK_SECONDS)
+        raise WorkerDied(_CANCELLED)
+
+    def cancel(self) -> None:
+        """End what is under way, if anything is."""
+        with self._guard:
+            if self._under_way is not None:
+                self._under_way.set()
+
+    def stop(self) -> None:
+        """End what is under way, and begin nothing more."""
+        with self._guard:
+            self._stopped = True
+        self.cancel()
