@@ -55,6 +55,7 @@ class Worker:
     ) -> None:
         self._jobs, self._memory_limit, self._seconds, self._made = jobs, memory_limit, seconds, made
         self._stopping = threading.Event()
+        self._unwanted = False
         self._guard = threading.Lock()
         self._finisher: ProcessFinisher | None = None
 
@@ -87,7 +88,8 @@ class Worker:
         except OSError:
             self._jobs.give_back(claim)
             raise
-        if end == "died" and self._stopping.is_set():
+        if end == "died" and (self._stopping.is_set() or self._unwanted):
+            # Should its server be there after all, another worker takes it.
             self._jobs.give_back(claim)
             logger.info("a job is given back", job=claim.id)
         elif self._jobs.end(claim, end, result):
@@ -105,6 +107,7 @@ class Worker:
 
     def _carried(self, claim: Claim) -> tuple[End, bytes]:
         """How a job ended, and what is told of that."""
+        self._unwanted = False
         if claim.kind != "release":
             return "died", _UNKNOWN.encode()
         finisher = self._made(self._memory_limit, min(claim.seconds, self._seconds))
@@ -135,6 +138,7 @@ class Worker:
             while not done.wait(BEAT_SECONDS):
                 try:
                     if not self._jobs.beat(claim, reached[0]):
+                        self._unwanted = True
                         finisher.cancel()
                         return
                 except SQLAlchemyError as error:  # a beat that is missed is not the end

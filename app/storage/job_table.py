@@ -37,6 +37,7 @@ GRANTS = 'GRANT SELECT, UPDATE (status, worker, beat, claims, progress, "end", r
 
 c = t.jobs.c
 _NOW = cast(func.extract("epoch", func.clock_timestamp()), Double)
+_WANTED = c.wanted > _NOW - SILENT_SECONDS
 _SILENT = and_(c.status == "running", c.beat < _NOW - SILENT_SECONDS)
 
 
@@ -132,8 +133,7 @@ class JobTable:
         at the same time.
         """
         free = or_(c.status == "waiting", and_(_SILENT, c.claims < MOST_CLAIMS))
-        wanted = c.wanted > _NOW - SILENT_SECONDS
-        first = select(c.id).where(free, wanted).order_by(c.created, c.id).limit(1).with_for_update(skip_locked=True)
+        first = select(c.id).where(free, _WANTED).order_by(c.created, c.id).limit(1).with_for_update(skip_locked=True)
         worker = secrets.token_hex(16)
         taken = {"status": "running", "worker": worker, "beat": _NOW, "progress": 0.0, "claims": c.claims + 1}
         statement = (
@@ -147,9 +147,10 @@ class JobTable:
         return None if row is None else Claim(row.id, worker, row.kind, bytes(row.task), row.seconds)
 
     def beat(self, claim: Claim, progress: float) -> bool:
-        """Say that its worker is alive, and how far it is; whether it is to go on."""
-        wanted = c.wanted > _NOW - GONE_SECONDS
-        return self._write(and_(claim.mine, wanted), beat=_NOW, progress=progress)
+        """Say that its worker is alive, and how far it is; whether it is to go on: not when it is another's, or its
+        server has been silent.
+        """
+        return self._write(and_(claim.mine, _WANTED), beat=_NOW, progress=progress)
 
     def end(self, claim: Claim, end: End, result: bytes) -> bool:
         """The end of a job, unless it is another worker's or was removed; whether that is so."""

@@ -363,6 +363,27 @@ def test_what_no_server_wants_is_not_begun(jobs: JobTable, engine: Engine) -> No
     assert jobs.claim() is None
 
 
+def test_what_no_server_wants_any_more_is_given_back(jobs: JobTable, engine: Engine) -> None:
+    """A server was killed while a worker was at its job, or was silent for long: the worker ends, and takes the next.
+    When the server speaks again the job is made after all. Catches a worker that is busy with what nobody will read,
+    and one that says a job has failed whose server was slow.
+    """
+    id = jobs.put("release", b"import time; time.sleep(6); result = b'made'", 60.0)
+    with at_work(jobs):
+        running(engine)
+        silence(engine, "wanted")
+        eventually(lambda: rows(engine)[0].status == "waiting")
+        assert TableFinisher(jobs, 60.0).finish(b"result = b'next'", nothing) == b"next"
+        assert rows(engine)[0].claims == 0
+
+        def made() -> bool:
+            jobs.want(id)
+            standing = jobs.standing(id)
+            return standing is not None and standing.result == b"made"
+
+        eventually(made)
+
+
 def test_a_job_of_another_kind_is_refused(jobs: JobTable, engine: Engine) -> None:
     """As of a newer server. Catches a worker that does something else."""
     asked = Asked(TableFinisher(jobs, 60.0), SLEEP)
