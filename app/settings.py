@@ -51,6 +51,11 @@ def parse_bytes(text: object) -> object:
     )
 
 
+#: Places of private files. Credentials of a store do not stand in its URL, and the characters are those that need no
+#: quoting there.
+_BUCKET_URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9][A-Za-z0-9._-]*)*/?", re.ASCII)
+_FOLDER_URL = re.compile(r"file:///[A-Za-z0-9._~/-]+", re.ASCII)
+
 ByteCount = Annotated[int, BeforeValidator(parse_bytes)]
 
 
@@ -93,6 +98,11 @@ class Settings(BaseSettings):
     vault_old_key: SecretStr | None = Field(
         None,
         description="The vault key before this one, for `curator vault rotate` alone. Unset: files lie in the clear.",
+    )
+    vault_url: str | None = Field(
+        None,
+        description="Where private files lie: s3://bucket/prefix, for which CURATOR_VAULT_KEY must be set, or "
+        "file:///folder. Unset: in data_dir.",
     )
     log_key: SecretStr | None = Field(
         None,
@@ -268,6 +278,17 @@ class Settings(BaseSettings):
             raise ValueError("expected process, or a PostgreSQL database in CURATOR_DATABASE_URL")
         return value
 
+    @field_validator("vault_url")
+    @classmethod
+    def _a_place(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None or _FOLDER_URL.fullmatch(value):
+            return value
+        if not _BUCKET_URL.fullmatch(value):
+            raise ValueError("expected s3://bucket, s3://bucket/prefix or file:///folder, with nothing else in it")
+        if info.data.get("vault_key") is None:
+            raise ValueError("set CURATOR_VAULT_KEY: private files leave this machine sealed, or not at all")
+        return value
+
     @field_validator("source_folders")
     @classmethod
     def _whole_paths(cls, value: str | None) -> str | None:
@@ -350,8 +371,15 @@ class Settings(BaseSettings):
 
     @property
     def vault_dir(self) -> Path:
-        """Folder of the private files."""
-        return self.data_dir / "vault"
+        """Folder of the private files, where these lie in one."""
+        if self.vault_url is None or self.vault_objects is not None:
+            return self.data_dir / "vault"
+        return Path(self.vault_url.removeprefix("file://"))
+
+    @property
+    def vault_objects(self) -> str | None:
+        """URL of the object store of the private files; None where these lie in a folder."""
+        return self.vault_url if self.vault_url is not None and _BUCKET_URL.fullmatch(self.vault_url) else None
 
     @property
     def snapshots_dir(self) -> Path:

@@ -83,8 +83,7 @@ class Lifecycle:
         for task in self._background:
             task.start()
         self._metrics.watch(self._levels, self._releases, self._database_bytes)
-        vault = self._settings.vault_dir
-        missing = [name for name, entry in self._files().items() if not (vault / entry["file_name"]).exists()]
+        missing = [name for name, entry in self._files().items() if not self._private.lies_there(entry)]
         if missing:
             logger.error("private files are missing", datasets=missing, advice=LOST_FILES)
 

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from app.bootstrap import log_keys
 from app.bootstrap.clock import utc_now
-from app.bootstrap.preconditions import StartRefused, check_database_exists, operators_settings, standing_still
+from app.bootstrap.places import check_place, note_of_ledger, place_of_files
+from app.bootstrap.preconditions import (
+    StartRefused,
+    check_database_exists,
+    operators_settings,
+    standing_still,
+)
 from app.http import problems
 from app.services.upkeep import forfeit as forfeit_all
 from app.services.upkeep import reseal
@@ -60,7 +66,12 @@ def back_up(folder: Path) -> int:
         if pending(reading):
             raise StartRefused("the database is behind its migrations: run `curator migrate` first")
         return backups.back_up(
-            reading, settings.vault_dir, settings.keys_dir, settings.vault_key_bytes(), folder, utc_now()
+            reading,
+            place_of_files(settings, writing),
+            settings.keys_dir,
+            settings.vault_key_bytes(),
+            folder,
+            utc_now(),
         )
     except (NewerDatabase, backups.NotEmpty) as error:
         raise StartRefused(str(error)) from None
@@ -102,9 +113,11 @@ def restore(folder: Path, *, final: bool) -> None:
                         raise StartRefused("the database is not empty: name a new CURATOR_DATABASE_URL")
                 backups.take_rows(folder, copy)
                 if final:
+                    place = place_of_files(settings, writing)
+                    check_place(place)
                     backups.take_files(
                         folder,
-                        settings.vault_dir,
+                        place,
                         settings.keys_dir,
                         settings.vault_key_bytes(),
                         backups.private_files(copy),
@@ -137,7 +150,7 @@ def forfeit() -> None:
         store = existing_store(settings)
         try:
             forfeit_all(store, utc_now, problems.document)
-            LedgerWatch(settings.data_dir, store).reset()
+            LedgerWatch(note_of_ledger(settings), store).reset()
         finally:
             store.close()
 
@@ -158,16 +171,19 @@ def rotate_vault() -> int:
         raise StartRefused("set CURATOR_VAULT_KEY to the new key, CURATOR_VAULT_OLD_KEY to the old one if there is one")
     with standing_still(settings):
         store = existing_store(settings)
+        _, engine = make_engines(settings.sqlalchemy_url)
         try:
             # Files that no row names are removed at the end: the rows must belong to this folder.
-            LedgerWatch(settings.data_dir, store).check()
+            LedgerWatch(note_of_ledger(settings), store).check()
+            place = place_of_files(settings, engine)
+            check_place(place)
             old, new = (
-                Vault(settings.vault_dir, each, keys_folder=settings.keys_dir)
-                for each in (settings.vault_old_key_bytes(), key)
+                Vault(place, each, keys_folder=settings.keys_dir) for each in (settings.vault_old_key_bytes(), key)
             )
             done, lost = reseal(store, VaultResealer(old, new, store.await_writers))
             lost += [f"the connection {name}" for name in SealedConnections(new, store, ()).reseal(old)]
         finally:
+            engine.dispose()
             store.close()
     if lost:
         raise StartRefused(
@@ -194,7 +210,7 @@ def rotate_log(*, lost: bool) -> str:
     with standing_still(settings):
         store = existing_store(settings)
         try:
-            LedgerWatch(settings.data_dir, store).check()
+            LedgerWatch(note_of_ledger(settings), store).check()
             if not lost:
                 return log_keys.rotate(settings, store).text()
             if not log_keys.begin_anew(settings, store):

@@ -19,8 +19,8 @@ HEAPS = 2
 #: Numbers of prctl(2) and mallopt(3).
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _M_ARENA_MAX = -8
-#: Settings of the server, of which some are keys, and passwords of its database.
-_SECRET = ("CURATOR_", "PG")
+#: Settings of the server, of which some are keys, passwords of its database, and credentials of its object store.
+_SECRET = ("AWS_", "CURATOR_", "PG")
 
 
 def forbid_core_dumps() -> None:

@@ -18,6 +18,7 @@ from uvicorn.config import STARTUP_FAILURE
 from app.bootstrap import log_keys
 from app.bootstrap.lifecycle import DRAIN_SECONDS
 from app.bootstrap.logs import configure_logs
+from app.bootstrap.places import check_place, note_of_ledger, place_of_files
 from app.bootstrap.preconditions import StartRefused, data_lock, operators_settings
 from app.bootstrap.process import allow_open_files, end_with_parent, forbid_core_dumps, share_heaps
 from app.bootstrap.wiring import build
@@ -46,7 +47,8 @@ def prepare(settings: Settings) -> None:
 
     Raises:
         StartRefused: when a database other than the embedded one is behind its migrations; when a database is ahead of
-            this program, or older than the data folder; or when the admin key or the log's cannot be used.
+            this program, or older than the data folder; when the admin key or the log's cannot be used; or when the
+            object store of private files cannot be asked, or would not keep them.
     """
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     built = build(settings)
@@ -60,7 +62,8 @@ def prepare(settings: Settings) -> None:
         except NewerDatabase as error:
             raise StartRefused(str(error)) from None
         try:
-            LedgerWatch(settings.data_dir, built.store).check()
+            check_place(place_of_files(settings, writing))
+            LedgerWatch(note_of_ledger(settings), built.store).check()
         except OldDatabase as error:
             raise StartRefused(str(error)) from None
         try:

@@ -16,6 +16,7 @@ from app.bootstrap.clock import utc_now
 from app.bootstrap.lifecycle import Lifecycle
 from app.bootstrap.log_keys import keys_of_log
 from app.bootstrap.noise import SystemNoise
+from app.bootstrap.places import note_of_ledger, place_of_files
 from app.bootstrap.reader_process import ProcessReaders
 from app.bootstrap.release_worker import ProcessFinisher
 from app.bootstrap.table_finisher import TableFinisher
@@ -129,7 +130,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     """
     reading, writing = make_engines(settings.sqlalchemy_url)
     store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
-    vault = Vault(settings.vault_dir, settings.vault_key_bytes(), keys_folder=settings.keys_dir)
+    vault = Vault(place_of_files(settings, writing), settings.vault_key_bytes(), keys_folder=settings.keys_dir)
     outside = SealedConnections(vault, store, settings.hosts_of_sources)
     readers = ProcessReaders(source_seconds=settings.source_deadline_seconds)
     private = VaultStore(
@@ -220,7 +221,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         retirement=retirement,
         metrics=metrics,
         background=[
-            LedgerWatch(settings.data_dir, store, leader.pause),
+            LedgerWatch(note_of_ledger(settings), store, leader.pause),
             Hourly(
                 "replies",
                 partial(remove_replies, store, utc_now),

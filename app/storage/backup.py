@@ -16,18 +16,21 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, insert, select, text
 
+from app.storage.blobs import Blobs
 from app.storage.database import make_engines
 from app.storage.keys import make_private_folder
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore
 from app.storage.tables import metadata
-from app.storage.vault import Vault, VaultEntry, VaultMissing
+from app.storage.vault import Vault, VaultEntry, VaultMissing, is_file
 from curator_client import durable
 
 FORMAT = 1
 DATABASE, VAULT, KEYS, MANIFEST = "curator.sqlite3", "vault", "keys", "backup.json"
 #: Most rows, and about most bytes, written at a time.
 _ROWS, _BYTES = 1000, 1 << 22
+#: Bytes of a file that are copied at a time.
+_PIECE = 1 << 20
 #: Data sets that may be retired while one backup is made.
 _TRIES = 20
 
@@ -40,7 +43,7 @@ class NotEmpty(Exception):
     """There is something where a new folder or database is needed."""
 
 
-def back_up(engine: Engine, vault: Path, keys: Path, vault_key: bytes | None, folder: Path, made_at: str) -> int:
+def back_up(engine: Engine, vault: Blobs, keys: Path, vault_key: bytes | None, folder: Path, made_at: str) -> int:
     """Write a backup into a new folder, beside running servers; how many private files are in it.
 
     Raises:
@@ -57,7 +60,9 @@ def back_up(engine: Engine, vault: Path, keys: Path, vault_key: bytes | None, fo
         # After the rows: the key that digests are made with is there before the first row that has one.
         _copy_files(keys, folder / KEYS, [path.name for path in _files(keys)])
         try:
-            _copy_files(vault, folder / VAULT, [entry.file_name for entry in entries])
+            make_private_folder(folder / VAULT)
+            for entry in entries:
+                _fetch(vault, entry.file_name, folder / VAULT)
             copied = Vault(folder / VAULT, vault_key, keys_folder=folder / KEYS)
             for entry in entries:
                 copied.verify(entry)
@@ -66,7 +71,7 @@ def back_up(engine: Engine, vault: Path, keys: Path, vault_key: bytes | None, fo
             # Retired since the rows were read; then the next reading of them tells.
             if not tries_left:
                 raise VaultMissing("a private file that a data set names is not in the vault") from None
-            shutil.rmtree(folder / VAULT)
+            shutil.rmtree(folder / VAULT, ignore_errors=True)
     manifest = {"format": FORMAT, "made_at": made_at, "private_files": len(entries)}
     durable.write(folder / MANIFEST, json.dumps(manifest).encode())
     return len(entries)
@@ -115,7 +120,7 @@ def take_rows(folder: Path, database: Path) -> None:
         writing.dispose()
 
 
-def take_files(folder: Path, vault: Path, keys: Path, vault_key: bytes | None, entries: Sequence[VaultEntry]) -> None:
+def take_files(folder: Path, vault: Blobs, keys: Path, vault_key: bytes | None, entries: Sequence[VaultEntry]) -> None:
     """Put a backup's private files, verified, and its keys in their places.
 
     Raises:
@@ -123,9 +128,11 @@ def take_files(folder: Path, vault: Path, keys: Path, vault_key: bytes | None, e
         VaultError: when a file is not what was registered, or the vault key is another.
     """
     names = [entry.file_name for entry in entries]
-    strange = {path.name for path in _files(vault) if not path.name.startswith(".")} - set(names)
-    if strange:
-        raise NotEmpty(f"{vault} holds private files that are not in the backup: name a new CURATOR_DATA_DIR")
+    there = set(vault.names())
+    if any(is_file(name) for name in there.difference(names)):
+        raise NotEmpty(
+            "there are private files that are not in the backup: name a new CURATOR_DATA_DIR or CURATOR_VAULT_URL"
+        )
     for path in _files(folder / KEYS):
         if (keys / path.name).exists() and (keys / path.name).read_bytes() != path.read_bytes():
             raise NotEmpty(f"{keys} holds other keys than the backup: name a new CURATOR_DATA_DIR")
@@ -133,7 +140,12 @@ def take_files(folder: Path, vault: Path, keys: Path, vault_key: bytes | None, e
     for entry in entries:
         copied.verify(entry)
     _copy_files(folder / KEYS, keys, [path.name for path in _files(folder / KEYS)])
-    _copy_files(folder / VAULT, vault, names)
+    # What an interrupted restore has put is whole, and stays.
+    for name in set(names) - there:
+        with (folder / VAULT / name).open("rb") as file:
+            vault.put(name, iter(lambda: file.read(_PIECE), b""))
+    for entry in entries:
+        Vault(vault, vault_key, keys_folder=keys).verify(entry)
 
 
 def check_new(folder: Path) -> None:
@@ -224,4 +236,9 @@ def _copy_files(source: Path, target: Path, names: Sequence[str]) -> None:
     make_private_folder(target)
     for name in names:
         with durable.written(target / name) as sink, (source / name).open("rb") as file:
-            shutil.copyfileobj(file, sink, 1 << 20)
+            shutil.copyfileobj(file, sink, _PIECE)
+
+
+def _fetch(place: Blobs, name: str, folder: Path) -> None:
+    with place.open(name) as opened, durable.written(folder / name) as sink:
+        shutil.copyfileobj(opened.file, sink, _PIECE)

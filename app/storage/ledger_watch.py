@@ -3,8 +3,9 @@
 Ledgers only grow, and rows of data sets stay. A database that lacks a movement which this folder has seen, or has
 another in its place, or fewer data sets, is an old copy (a backup put back in place, a standby that lost the last
 transactions) or another database altogether. Serving the one would spend budgets twice, serving the other would take
-every private file for a left-over. What was seen is written beside the work, at most about a second late, and another
-movement in the same place is told by the second of its time: it is a net, not a proof.
+every private file for a left-over. What was seen is noted beside the work, at most about a second late, and another
+movement in the same place is told by the second of its time: it is a net, not a proof. The note lies with the private
+files: in the data folder, or in the object store.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from app.storage.blobs import Note, Noted
 from app.storage.store import SqlStore
-from curator_client import durable
 
 logger = structlog.get_logger(__name__)
 
@@ -43,16 +43,17 @@ class Seen(NamedTuple):
 
 
 class LedgerWatch:
-    """Keeps what was seen in ``folder``, beside a running service. Several processes may do so on one folder.
+    """Keeps what was seen in a note, beside a running service. Several processes may do so in one: a note that another
+    has written meanwhile stays.
 
     Args:
-        folder: the data folder.
+        note: with the private files.
         store: whose ledger is seen.
         pause: how long this process pauses where one that leads would pause so many seconds.
     """
 
-    def __init__(self, folder: Path, store: SqlStore, pause: Callable[[float], float] = lambda alone: alone) -> None:
-        self._path, self._store, self._pause = folder / NAME, store, pause
+    def __init__(self, note: Note, store: SqlStore, pause: Callable[[float], float] = lambda alone: alone) -> None:
+        self._note, self._store, self._pause = note, store, pause
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="ledger-watch", daemon=True)
 
@@ -62,7 +63,7 @@ class LedgerWatch:
         Raises:
             OldDatabase: when it lacks some of it.
         """
-        seen, store = self._noted(), self._store
+        seen, store = _seen(self._note.read()), self._store
         moved_at = store.movement_at(seen.movement) if seen.movement else ""
         if seen.moved_at != moved_at or seen.datasets > store.count_datasets():
             raise OldDatabase(
@@ -73,7 +74,8 @@ class LedgerWatch:
 
     def reset(self) -> None:
         """Take the database for what there is."""
-        self._write(self._there())
+        while not self._write(self._there(), self._note.read()):
+            continue
 
     def start(self) -> None:
         """Begin to watch."""
@@ -89,9 +91,10 @@ class LedgerWatch:
         while True:
             last = self._stopping.wait(self._pause(SECONDS))
             try:
-                there, noted = self._there(), self._noted()
+                there, note = self._there(), self._note.read()
+                noted = _seen(note)
                 if there[:2] != noted[:2] and there.movement >= noted.movement and there.datasets >= noted.datasets:
-                    self._write(there)
+                    self._write(there, note)
             except (SQLAlchemyError, OSError) as error:
                 logger.warning("what was seen of the ledger cannot be noted", error=type(error).__name__)
             if last:
@@ -102,11 +105,12 @@ class LedgerWatch:
         movement, moved_at = self._store.last_movement()
         return Seen(movement, self._store.count_datasets(), moved_at)
 
-    def _noted(self) -> Seen:
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            movement, datasets, *moved_at = self._path.read_text().split()
-            return Seen(int(movement), int(datasets), "".join(moved_at))
-        return Seen(0, 0, "")
+    def _write(self, seen: Seen, over: Noted) -> bool:
+        return self._note.write((" ".join(map(str, seen)).strip() + "\n").encode(), over)
 
-    def _write(self, seen: Seen) -> None:
-        durable.write(self._path, (" ".join(map(str, seen)).strip() + "\n").encode(), durable=False)
+
+def _seen(note: Noted) -> Seen:
+    with contextlib.suppress(ValueError):
+        movement, datasets, *moved_at = note.content.decode().split()
+        return Seen(int(movement), int(datasets), "".join(moved_at))
+    return Seen(0, 0, "")

@@ -33,11 +33,12 @@ from app.spaces.elements import ElementsTensor
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
 from app.storage import readers
+from app.storage.blobs import FileStamp
 from app.storage.kept_counts import NOTHING_KEPT, Kept
 from app.storage.private_data import CsrData, DenseData, ElementsData, IntArray, RecordsData, SourceData
 from app.storage.readers import Readers
 from app.storage.sources import NO_SOURCES, Sources
-from app.storage.vault import FileStamp, Vault, VaultEntry, VaultError, VaultMissing, content_of
+from app.storage.vault import Vault, VaultEntry, VaultError, VaultMissing, content_of
 from curator_client.proofs.commitment import FileDigest
 
 logger = structlog.get_logger(__name__)
@@ -278,6 +279,16 @@ class VaultStore:
             logger.error("a private file cannot be used", file=name, error=type(error).__name__)
         elif error is None and before is not None and before.error is not None:
             logger.warning("a private file can be used again", file=name)
+
+    def lies_there(self, entry: dict[str, str]) -> bool:
+        """Whether there is a file, whatever it holds."""
+        try:
+            self._vault.stamp(VaultEntry(entry["file_name"], entry["digest"]))
+        except VaultMissing:
+            return False
+        except (VaultError, OSError):  # what is wrong with it is told when it is read
+            pass
+        return True
 
     def forget(self, entry: dict[str, str]) -> None:
         """Drop what is held in memory of a file."""

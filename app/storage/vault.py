@@ -2,13 +2,13 @@
 
 What it holds to:
 
-1. A file appears whole or not at all, and lasts (:mod:`curator_client.durable`).
-2. Folder 0700, files 0600. With a key, nothing of the plaintext touches the disk.
+1. A file appears whole or not at all, and lasts (:mod:`app.storage.blobs`).
+2. With a key, nothing of the plaintext touches the disk, or leaves for an object store.
 3. Every file has a keyed digest over its name and contents, so that a flipped byte, a truncation, or two
    files exchanged are noticed before an answer is computed from them. The digest says nothing to who lacks
    the key. So are the marks by which what was registered twice is known: keyed, and other ones for every file.
 4. A file that no committed record names is removed by `sweep`, which never runs while a registration is
-   under way, in this process or another on the same folder.
+   under way, in this process or another on the same place.
 
 File format. The *container* is the magic, the header's length (4 bytes, big-endian), a JSON header and the
 arrays, each starting at a multiple of 64 bytes so that it can be used where it was read to. The key of the
@@ -21,7 +21,6 @@ number; name, number and "is the last" are authenticated.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import json
@@ -30,14 +29,13 @@ import mmap
 import os
 import re
 import secrets
-import stat
 import struct
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -45,9 +43,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from app.storage.keys import KEY_BYTES, TEMPORARY, KeyDamaged, made_key, make_private_folder
+from app.storage.blobs import Blobs, FileStamp, Folder, Opened
+from app.storage.keys import KEY_BYTES, TEMPORARY, KeyDamaged, made_key
 from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData, SourceData
-from curator_client.durable import sync_folder, written
 
 CHUNK_BYTES = 1 << 20
 _PLAIN, _SEALED = b"CURVLT1\n", b"CURVLT1E"
@@ -58,7 +56,6 @@ _ALIGNMENT = 64
 _MAX_HEADER = 1 << 16
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\.[0-9a-f]{16}\.vault", re.ASCII)
 _DTYPES = frozenset({"|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8"})
-_LOCK = ".registrations.lock"
 #: The file of the key of an unencrypted vault's digests.
 _DIGEST_KEY = "vault-digest.key"
 #: What a header calls the key of the commitment.
@@ -95,44 +92,36 @@ class VaultEntry:
     digest: str = field(repr=False)
 
 
-class FileStamp(NamedTuple):
-    """A stamp that changes as soon as a file does: its inode, size, and times of modification and change."""
-
-    inode: int
-    size: int
-    modified_ns: int
-    changed_ns: int
-
-
 class Vault:
-    """Private arrays in `folder`, encrypted when `key` (32 bytes) is given. Making one touches no file.
+    """Private arrays in a place for files, encrypted when `key` (32 bytes) is given. Making one touches nothing.
 
-    `keys_folder` (default: `keys` beside `folder`) holds the digest key of an unencrypted vault, made at
-    first use; with a vault key the digest key is derived from that. Safe for threads and for several
-    processes on one folder.
+    `place`: a folder by its path, or another. `keys_folder` (default: `keys` beside a folder) holds the digest key of
+    an unencrypted vault, made at first use; with a vault key the digest key is derived from that. Safe for threads and
+    for several processes on one place.
     """
 
-    def __init__(self, folder: Path, key: bytes | None, *, keys_folder: Path | None = None) -> None:
+    def __init__(self, place: Blobs | Path, key: bytes | None, *, keys_folder: Path | None = None) -> None:
         if key is not None and len(key) != KEY_BYTES:
             raise ValueError(f"the vault key must have {KEY_BYTES} bytes")
-        self._folder = folder
+        if isinstance(place, Path):
+            keys_folder, place = keys_folder or place.parent / "keys", Folder(place)
+        if key is None and keys_folder is None:
+            raise ValueError("a vault without a key needs a folder for the key of its digests")
+        self._blobs: Blobs = place
         self._key = key
-        self._keys_folder = folder.parent / "keys" if keys_folder is None else keys_folder
+        self._keys_folder = keys_folder
         self._digest_key: bytes | None = None
         self._guard = threading.Lock()
         self._registrations = 0
 
     @contextlib.contextmanager
     def registration(self) -> Iterator[None]:
-        """Holds off every `sweep` on this folder: from before `put` until the record that names the file
+        """Holds off every `sweep` on this place: from before `put` until the record that names the file
         is committed.
 
         A process that dies inside it lets go by dying.
         """
-        make_private_folder(self._folder)
-        descriptor = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        with self._blobs.sharing():
             with self._guard:
                 self._registrations += 1
             try:
@@ -140,26 +129,23 @@ class Vault:
             finally:
                 with self._guard:
                     self._registrations -= 1
-        finally:
-            os.close(descriptor)
 
     def put(self, dataset_id: str, data: PrivateData, key: bytes | None = None) -> VaultEntry:
         """Writes `data`, and the key of a commitment if there is one, to a new file and returns its entry; durable on
         return. Only within `registration()`.
 
-        Raises RuntimeError outside of one, ValueError for an unusable id, OSError when the disk refuses;
+        Raises RuntimeError outside of one, ValueError for an unusable id, OSError when the place refuses;
         then nothing remains. A caller whose commit fails calls `destroy`, or leaves the file to the next
         `sweep`.
         """
         if not self._registrations:
             raise RuntimeError("put() outside of registration(): a sweep could remove the file")
         name = f"{dataset_id}.{secrets.token_hex(8)}.vault"
-        if _NAME.fullmatch(name) is None:
+        if not is_file(name):
             raise ValueError("a data set's id consists of letters, digits, dots, dashes and underscores")
         digest = self._new_digest(name)
         pieces = _digested(container(data, key), digest)
-        with written(self._folder / name) as file:
-            file.writelines(pieces if self._key is None else self._sealed(name, pieces))
+        self._blobs.put(name, pieces if self._key is None else self._sealed(name, pieces))
         return VaultEntry(name, digest.hexdigest())
 
     def open(self, entry: VaultEntry) -> PrivateData:
@@ -168,8 +154,8 @@ class Vault:
         Not mapped from the file: what happens to it later would reach the arrays unverified, and a file cut short would
         end the process. The memory goes into no core dump. Raises VaultMissing, VaultCorrupt, VaultWrongKey.
         """
-        with self._file(entry) as file:
-            size = os.fstat(file.fileno()).st_size if self._key is None else self._plain_size(entry, file)
+        with self._file(entry) as (file, stored):
+            size = stored if self._key is None else _plain_size(entry, stored)
             memory = mmap.mmap(-1, size)
             if hasattr(mmap, "MADV_DONTDUMP"):
                 memory.madvise(mmap.MADV_DONTDUMP)
@@ -187,7 +173,7 @@ class Vault:
     def verify(self, entry: VaultEntry) -> None:
         """Reads the whole file and compares its digest. Raises VaultMissing, VaultCorrupt, VaultWrongKey."""
         digest = self._new_digest(entry.file_name)
-        with self._file(entry) as file:
+        with self._file(entry) as (file, _):
             for chunk in self._chunks(entry.file_name, file):
                 digest.update(chunk)
         _compare(entry, digest)
@@ -198,7 +184,7 @@ class Vault:
         """
         digest = self._new_digest(entry.file_name)
         first = b""
-        with self._file(entry) as file:
+        with self._file(entry) as (file, _):
             for chunk in self._chunks(entry.file_name, file):
                 first = first or chunk  # a header is shorter than a chunk
                 digest.update(chunk)
@@ -248,26 +234,17 @@ class Vault:
 
         Raises VaultMissing, or VaultError where there is something else in its place.
         """
-        try:
-            # A text: a path of its own takes longer to be made than the look.
-            found = os.lstat(os.path.join(self._folder, _checked_name(entry)))
-        except FileNotFoundError:
-            raise VaultMissing(f"{entry.file_name} is not in the vault") from None
-        except OSError as error:
-            raise VaultError(f"{entry.file_name} cannot be opened: {error.strerror}") from None
-        if not stat.S_ISREG(found.st_mode):
-            raise VaultError(f"{entry.file_name} is not a file")
-        return FileStamp(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        name = _checked_name(entry)
+        with _named(name):
+            return self._blobs.stamp(name)
 
     def destroy(self, entry: VaultEntry) -> None:
-        """Removes the file; no matter if it is gone already. Who has it open keeps it until closing.
+        """Removes the file; no matter if it is gone already. Who has it open on a disk keeps it until closing.
 
         The bytes are not overwritten: journals, snapshots and flash keep copies that no overwriting
         reaches. What must not be recoverable from the disk belongs into an encrypted vault.
         """
-        self._path(entry).unlink(missing_ok=True)
-        if self._folder.is_dir():
-            sync_folder(self._folder)
+        self._blobs.remove(_checked_name(entry))
 
     def sweep(self, known: Callable[[], Collection[str]]) -> int | None:
         """Removes what a crash left: temporary files, and files that no committed record names. Returns
@@ -275,53 +252,34 @@ class Vault:
 
         `known` is called under the lock and returns the file names of all committed records: no
         registration can commit between the call and the removal. When a registration is under way anywhere
-        on this folder nothing is done and the result is None.
+        on this place nothing is done and the result is None.
         """
-        if not self._folder.is_dir():
-            return 0
-        descriptor = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        try:
+        with self._blobs.alone() as got:
+            if not got:
+                return None
             keep = frozenset(known())
             removed = 0
-            for path in self._folder.iterdir():
-                unnamed = _NAME.fullmatch(path.name) and path.name not in keep
-                orphan = unnamed or TEMPORARY.fullmatch(path.name)
-                if orphan:
-                    path.unlink(missing_ok=True)
+            for name in self._blobs.names():
+                if (is_file(name) and name not in keep) or TEMPORARY.fullmatch(name):
+                    self._blobs.remove(name)
                     removed += 1
-            if removed:
-                sync_folder(self._folder)
             return removed
-        finally:
-            os.close(descriptor)
-
-    def _path(self, entry: VaultEntry) -> Path:
-        return self._folder / _checked_name(entry)
 
     @contextlib.contextmanager
-    def _file(self, entry: VaultEntry) -> Iterator[BinaryIO]:
-        try:
-            descriptor = os.open(self._path(entry), os.O_RDONLY | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            raise VaultMissing(f"{entry.file_name} is not in the vault") from None
-        except OSError as error:  # no permission, or a symbolic link in its place
-            raise VaultError(f"{entry.file_name} cannot be opened: {error.strerror}") from None
-        with open(descriptor, "rb") as file:
-            magic = file.read(len(_PLAIN))
+    def _file(self, entry: VaultEntry) -> Iterator[Opened]:
+        name = _checked_name(entry)
+        with contextlib.ExitStack() as closed:
+            with _named(name):
+                opened = closed.enter_context(self._blobs.open(name))
+            magic = opened.file.peek(len(_PLAIN))[: len(_PLAIN)]
             if magic not in (_PLAIN, _SEALED):
-                raise VaultCorrupt(f"{entry.file_name} is not a vault file")
+                raise VaultCorrupt(f"{name} is not a vault file")
             if magic == _SEALED and self._key is None:
-                raise VaultWrongKey(f"{entry.file_name} is encrypted: set CURATOR_VAULT_KEY")
+                raise VaultWrongKey(f"{name} is encrypted: set CURATOR_VAULT_KEY")
             if magic == _PLAIN and self._key is not None:
-                # Accepting it would let anyone who can write to the disk replace an encrypted file.
-                raise VaultWrongKey(f"{entry.file_name} was written without a vault key, and one is set")
-            file.seek(0)
-            yield file
+                # Accepting it would let anyone who can write to the place replace an encrypted file.
+                raise VaultWrongKey(f"{name} was written without a vault key, and one is set")
+            yield opened
 
     def _new_digest(self, name: str) -> hmac.HMAC:
         context = b"curator vault file\0" + name.encode() + b"\0"
@@ -331,6 +289,7 @@ class Vault:
         with self._guard:
             if self._digest_key is None:
                 if self._key is None:
+                    assert self._keys_folder is not None
                     try:
                         self._digest_key = made_key(self._keys_folder, _DIGEST_KEY)
                     except KeyDamaged as error:
@@ -384,12 +343,30 @@ class Vault:
             sealed = following
             index += 1
 
-    def _plain_size(self, entry: VaultEntry, file: BinaryIO) -> int:
-        body = os.fstat(file.fileno()).st_size - _SEALED_HEADER
-        whole, rest = divmod(body, CHUNK_BYTES + _TAG_BYTES)
-        if body <= _TAG_BYTES or 0 < rest <= _TAG_BYTES:  # no chunk is empty
-            raise VaultCorrupt(f"{entry.file_name} is truncated")
-        return body - _TAG_BYTES * (whole + (rest > 0))
+
+def _plain_size(entry: VaultEntry, size: int) -> int:
+    """The size of the container in a sealed file of `size` bytes."""
+    body = size - _SEALED_HEADER
+    whole, rest = divmod(body, CHUNK_BYTES + _TAG_BYTES)
+    if body <= _TAG_BYTES or 0 < rest <= _TAG_BYTES:  # no chunk is empty
+        raise VaultCorrupt(f"{entry.file_name} is truncated")
+    return body - _TAG_BYTES * (whole + (rest > 0))
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Errors of a place as those of the file that is looked for there."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise VaultMissing(f"{name} is not in the vault") from None
+    except OSError as error:  # no permission, or a symbolic link in its place, or a store that cannot be reached
+        raise VaultError(f"{name} cannot be opened: {error.strerror}") from None
+
+
+def is_file(name: str) -> bool:
+    """Whether a vault could have written what has this name."""
+    return _NAME.fullmatch(name) is not None
 
 
 def content_of(data: PrivateData) -> bytes:
@@ -498,6 +475,6 @@ def _compare(entry: VaultEntry, digest: hmac.HMAC) -> None:
 
 def _checked_name(entry: VaultEntry) -> str:
     """The name of an entry's file, which leads to no other folder."""
-    if _NAME.fullmatch(entry.file_name) is None:
+    if not is_file(entry.file_name):
         raise VaultCorrupt("a record names a private file that the vault could not have written")
     return entry.file_name

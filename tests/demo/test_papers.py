@@ -84,9 +84,9 @@ def test_stopped_in_the_middle_it_leaves_nothing(tmp_path: Path, number: signal.
 
 
 def test_real_data(tmp_path: Path, shared: Path) -> None:
-    """Its sessions are declared for as many queries as are asked, most of which are far from the hypothesis: their bounds
-    may fail with nearly the 5% that they state, and did once. So a bound that breaks is looked for a second time; one
-    that is wrong breaks again.
+    """Its sessions are declared for as many queries as are asked, most of them far from the hypothesis: bounds may fail
+    with nearly the 5% that they state, and did once. So where one breaks it is looked again; one that is wrong breaks
+    again.
     """
     for _ in range(2):
         done = start(tmp_path, "--data", str(shared / "data")).ended(280)

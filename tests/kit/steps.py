@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -22,10 +22,11 @@ import psycopg
 from sqlalchemy import Engine, event
 from sqlalchemy.engine import make_url
 
-from app.bootstrap import maintenance, noise, release_worker, serving, wiring
+from app.bootstrap import maintenance, noise, places, release_worker, serving, wiring
 from app.privacy.noise import NoiseBlock
 from app.services import audit_jobs, release_jobs, residents
-from app.storage import snapshots, vault
+from app.storage import snapshots
+from app.storage.blobs import Folder
 from app.storage.store import SqlStore, SqlTransaction
 from app.storage.vault import Vault, VaultEntry
 
@@ -328,13 +329,15 @@ def install(order: dict[str, Any]) -> None:
         def sweep(self, *arguments: Any, **named: Any) -> int | None:
             return 0 if bug == "no sweep" else super().sweep(*arguments, **named)
 
-    written, migrate, snapshot = vault.written, maintenance.apply_migrations, snapshots._write
+    class TellingFolder(Folder):
+        def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
+            def telling() -> Iterator[bytes | memoryview]:
+                yield from pieces
+                passed("registering: within the file")
 
-    @contextmanager
-    def telling_written(path: Path) -> Iterator[Any]:
-        with written(path) as file:
-            yield file
-            passed("registering: within the file")
+            super().put(name, telling())
+
+    migrate, snapshot = maintenance.apply_migrations, snapshots._write
 
     class TellingFile:
         def __init__(self, file: Any) -> None:
@@ -369,13 +372,14 @@ def install(order: dict[str, Any]) -> None:
         (wiring, "ProcessFinisher", TellingFinisher),
         (wiring, "SqlStore", partial(ReplyFirst, passed) if bug == "reply first" else TellingStore),
         (wiring, "Vault", TellingVault),
+        (places, "Folder", TellingFolder),
         (noise, "NoiseBlock", TellingNoise),
         (serving, "apply_migrations", telling_migrate),
         (maintenance, "apply_migrations", telling_migrate),
     ]
     for module, name, part in parts:
         setattr(module, name, part)
-    vault.written, snapshots._write = telling_written, telling_snapshot
+    snapshots._write = telling_snapshot
 
 
 def _write_down_everything(resumed: Path) -> None:

@@ -22,6 +22,7 @@ from sqlalchemy import text
 from app.bootstrap import maintenance, preconditions, wiring
 from app.bootstrap.preconditions import StartRefused
 from app.storage import backup as backups
+from app.storage.blobs import Blobs
 from app.storage.database import DataDirLock
 from app.storage.store import SqlStore, SqlTransaction
 from curator_client import durable
@@ -606,15 +607,15 @@ def test_a_data_set_that_goes_while_it_is_copied(
     tmp_path: Path, source: World, operate: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Retired after the rows were read and before its file was. Catches a backup that names a file which it lacks."""
-    copy, gone = backups._copy_files, list[str]()
+    fetch, gone = backups._fetch, list[str]()
 
-    def late(origin: Path, target: Path, names: Any) -> None:
-        if origin.name == "vault" and not gone:
+    def late(place: Blobs, name: str, folder: Path) -> None:
+        if not gone:
             gone.append("e")
             source.built.services.retirement.retire(ADMIN, "e")
-        copy(origin, target, names)
+        fetch(place, name, folder)
 
-    monkeypatch.setattr(backups, "_copy_files", late)
+    monkeypatch.setattr(backups, "_fetch", late)
     assert maintenance.back_up(tmp_path / "second") == 1
     assert [path.name.split(".")[0] for path in (tmp_path / "second" / "vault").iterdir()] == ["d"]
     monkeypatch.setattr(backups, "_TRIES", 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.services.ports import DatasetRow, LedgerRow
+from app.storage.blobs import FileNote
 from app.storage.database import make_engines
 from app.storage.ledger_watch import NAME, LedgerWatch, OldDatabase
 from app.storage.store import SqlStore
@@ -36,10 +37,10 @@ class TestOldDatabase:
         this folder's as no ledger has moved: its start sweeps every private file away.
         """
         mine, empty = database(tmp_path / "mine", "people"), database(tmp_path / "empty")
-        LedgerWatch(tmp_path, mine).reset()
-        LedgerWatch(tmp_path, mine).check()
+        LedgerWatch(FileNote(tmp_path / NAME), mine).reset()
+        LedgerWatch(FileNote(tmp_path / NAME), mine).check()
         with pytest.raises(OldDatabase):
-            LedgerWatch(tmp_path, empty).check()
+            LedgerWatch(FileNote(tmp_path / NAME), empty).check()
         mine.close()
         empty.close()
 
@@ -49,13 +50,13 @@ class TestOldDatabase:
         """
         mine = database(tmp_path / "mine", "people", moved_at="2026-01-01T00:00:01.000000Z")
         other = database(tmp_path / "other", "people", "more", moved_at="2026-01-01T00:00:02.000000Z")
-        LedgerWatch(tmp_path, mine).reset()
+        LedgerWatch(FileNote(tmp_path / NAME), mine).reset()
         with mine.write() as tx:
             tx.move_ledger([LedgerRow("people", None, "forfeit", "1", None, None, "2026-01-01T00:00:03.000000Z")])
             tx.commit()
-        LedgerWatch(tmp_path, mine).check()
+        LedgerWatch(FileNote(tmp_path / NAME), mine).check()
         with pytest.raises(OldDatabase):
-            LedgerWatch(tmp_path, other).check()
+            LedgerWatch(FileNote(tmp_path / NAME), other).check()
         mine.close()
         other.close()
 
@@ -63,10 +64,10 @@ class TestOldDatabase:
         """Catches a copy that lacks the last movement and has as many data sets."""
         mine = database(tmp_path / "mine", "people", moved_at="2026-01-01T00:00:01.000000Z")
         (tmp_path / NAME).write_text("1 1 2026-01-01T00:00:01.000000Z\n")
-        LedgerWatch(tmp_path, mine).check()
+        LedgerWatch(FileNote(tmp_path / NAME), mine).check()
         (tmp_path / NAME).write_text("2 1 2026-01-01T00:00:02.000000Z\n")
         with pytest.raises(OldDatabase):
-            LedgerWatch(tmp_path, mine).check()
+            LedgerWatch(FileNote(tmp_path / NAME), mine).check()
         mine.close()
 
 
@@ -83,7 +84,7 @@ def test_replicas_with_the_same_process_number(tmp_path: Path) -> None:
             watch.reset()
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, [LedgerWatch(tmp_path, store) for _ in range(4)]))
+        list(pool.map(write, [LedgerWatch(FileNote(tmp_path / NAME), store) for _ in range(4)]))
     store.close()
     assert (tmp_path / NAME).read_text() == "0 0\n"
     assert not list(tmp_path.glob(".*"))

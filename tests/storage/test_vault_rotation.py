@@ -203,7 +203,7 @@ def rotating(old: bytes | None, *, planted: bool = False) -> Killing:
     settings = {"CURATOR_VAULT_KEY": base64_of(NEW)}
     if old is not None:
         settings["CURATOR_VAULT_OLD_KEY"] = base64_of(old)
-    steps = ("fsync", "replace", "unlink")
+    steps = ("fsync", "link", "replace", "unlink")
     return Killing("maintenance.rotate_vault()", steps, HASTY, planted=planted, settings=settings)
 
 
