@@ -319,6 +319,7 @@ def test_processes_take_so_much_memory_and_no_more(long_file: Path) -> None:
 def test_no_secret_is_where_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CURATOR_VAULT_KEY", "zebra")
     monkeypatch.setenv("PGPASSWORD", "zebra")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "zebra")
     reader_process._NURSERY.end()
     (tmp_path / "t.csv").write_bytes(b"a\n0\n")
     read(ProcessReaders(SECONDS), CODES, "t.csv", tmp_path / "t.csv")
