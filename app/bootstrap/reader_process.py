@@ -36,12 +36,13 @@ from app.declarations.spec import Spec, TableSpec
 from app.services.errors import SourceUnavailable, Unavailable
 from app.spaces.counts import CellCounts
 from app.storage import readers
-from app.storage.private_data import DenseData, PrivateData, SourceData
+from app.storage.private_data import DenseData, PrivateData, RecordsData, SourceData
 from app.storage.readers import Read
 from app.storage.readers.report import Report
 from app.storage.sources import CountedSource, Moved, Told, parquet
 from app.storage.sources.files import Looks
 from app.storage.vault import VaultCorrupt, container, data_of
+from curator_client.proofs.commitment import FileDigest
 
 logger = structlog.get_logger(__name__)
 
@@ -121,10 +122,17 @@ class ProcessReaders:
         return Read(data, None if told is None else Report.of(told))
 
     def count_source(self, spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
-        told, data = self._ask("count_source", None, memory_limit, spec, tuple(folders))
-        if not isinstance(data, DenseData | SourceData):
+        return self._registered("count_source", spec, folders, memory_limit)
+
+    def prepare_source(self, spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
+        return self._registered("prepare_source", spec, folders, memory_limit)
+
+    def _registered(self, what: str, spec: TableSpec, folders: Sequence[Path], memory_limit: int) -> CountedSource:
+        told, data = self._ask(what, None, memory_limit, spec, tuple(folders))
+        if not isinstance(data, DenseData | SourceData | RecordsData):
             raise ReaderFailed("no counts")
-        return CountedSource(data, Report.of(told["report"]), bytes.fromhex(told["identity"]))
+        length, digest = told["identity"]
+        return CountedSource(data, Report.of(told["report"]), FileDigest(int(length), bytes.fromhex(digest)))
 
     def ask_source(
         self,
@@ -287,8 +295,16 @@ def _summarise(path: Path, memory_limit: int, filename: str, layout: Layout) -> 
 
 
 def _count_source(_: None, memory_limit: int, spec: TableSpec, folders: Sequence[Path]) -> tuple[Any, PrivateData]:
-    found = parquet.count_source(spec, folders, memory_limit=memory_limit)
-    return {"report": found.report.view(), "identity": found.identity.hex()}, found.data
+    return _told(parquet.count_source(spec, folders, memory_limit=memory_limit))
+
+
+def _prepare_source(_: None, memory_limit: int, spec: TableSpec, folders: Sequence[Path]) -> tuple[Any, PrivateData]:
+    return _told(parquet.prepare_source(spec, folders, memory_limit=memory_limit))
+
+
+def _told(found: CountedSource) -> tuple[Any, PrivateData]:
+    length, digest = found.identity
+    return {"report": found.report.view(), "identity": [length, digest.hex()]}, found.data
 
 
 def _ask_source(_: None, memory_limit: int, *asked: Any) -> tuple[Any, PrivateData | None]:
@@ -305,6 +321,7 @@ TASKS = {
     "column_names": _Task(READING, _column_names),
     "summarise": _Task(READING, _summarise),
     "count_source": _Task(COUNTING, _count_source),
+    "prepare_source": _Task(READING, _prepare_source),
     "ask_source": _Task(ASKING, _ask_source),
 }
 

@@ -141,7 +141,9 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         Sources(
             {
                 "parquet": ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit),
-                "postgresql": PostgresTables(outside.open, settings.source_deadline_seconds),
+                "postgresql": PostgresTables(
+                    outside.open, settings.source_deadline_seconds, readers, settings.memory_limit
+                ),
             }
         ),
         KeptFiles(vault, store),

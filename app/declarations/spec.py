@@ -180,6 +180,11 @@ class TableSpec(Declaration):
         default=None, min_length=1, max_length=MOST_ZEROS, description="conditions that no record can satisfy"
     )
     source: Source | None = Field(default=None, description="where records are, in the place of an upload")
+    prepare: Literal["vault"] | None = Field(
+        default=None,
+        description="vault: the source's records are read once, as an upload is, and kept; left out: they are counted "
+        "where they lie",
+    )
 
     @field_validator("null_values")
     @classmethod
@@ -209,15 +214,25 @@ class TableSpec(Declaration):
         if self.source is None:
             if any(attribute.column is not None for attribute in self.attributes):
                 raise ValueError("column: an upload's columns are called as their attributes: rename them there")
+            if self.prepare is not None:
+                raise ValueError("prepare: an upload is read and kept as it is: leave it out, or name a source")
+            return self
+        if self.prepare is not None:
+            if self.encoding is not None:
+                raise ValueError("encoding: a source knows its own: leave it out")
+            columns = [attribute.column or attribute.name for attribute in self.attributes]
+            if self.unit is not None and self.unit.column in columns:
+                raise ValueError("unit: the column that says whose record it is is no attribute: leave it out there")
             return self
         beside = {"unit": self.unit, "zeros": self.zeros, "null_values": self.null_values, "encoding": self.encoding}
         if left := [name for name, value in beside.items() if value is not None]:
-            raise ValueError(f"source: records are counted without {left[0]}: leave it out, or upload the file")
+            way = "leave it out" if left[0] == "encoding" else "let prepare be vault, or leave it out"
+            raise ValueError(f"source: records are counted without {left[0]}: {way}")
         if self.outside == "drop" or any(attribute.outside == "drop" for attribute in self.attributes):
-            raise ValueError("source: no record is dropped: let outside be clamp or refuse, or upload the file")
+            raise ValueError("source: no record is dropped: let outside be clamp or refuse, or prepare be vault")
         for attribute in self.attributes:
             if problem := _uncountable(attribute):
-                raise ValueError(f"source: attribute {attribute.name!r} {problem}, or upload the file")
+                raise ValueError(f"source: attribute {attribute.name!r} {problem}, or let prepare be vault")
         return self
 
 

@@ -116,7 +116,8 @@ class VaultStore:
 
     def count_source(self, spec: TableSpec) -> Upload:
         """Count the records that a declaration names: as if the counts had been uploaded, as ``numpy.save`` writes
-        them. Of records that are asked later the file is what is known of them.
+        them. Of records that are asked later the file is what is known of them; of those that were prepared it is what
+        says which they were.
 
         Raises:
             InvalidDataset: naming what is wrong with the records, never a value.
@@ -124,9 +125,12 @@ class VaultStore:
         """
         found = self._sources.register(spec)
         data = found.data
-        array = data.array if isinstance(data, DenseData) else data.about
-        contents = {"upload": found.identity, "numbers": content_of(data)}
-        upload = Upload(published(spec), float(data.mass), _saved(array), data, contents, found.report.view())
+        contents = {"upload": found.identity.sha256, "numbers": content_of(data)}
+        if spec.prepare is not None or isinstance(data, RecordsData):
+            file = found.identity
+        else:
+            file = _saved(data.array if isinstance(data, DenseData) else data.about)
+        upload = Upload(published(spec), float(data.mass), file, data, contents, found.report.view())
         if isinstance(data, SourceData) and isinstance(spec.source, PostgresTable):
             return replace(upload, connection=spec.source.connection)
         return upload

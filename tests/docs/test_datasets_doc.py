@@ -22,7 +22,7 @@ from app.declarations.spec import Encoding, parse_spec, written
 from app.http import openapi
 from app.storage.readers import FORMATS, excel, read_private, report
 from app.storage.sources import PostgresTables, files
-from app.storage.sources.parquet import count_source
+from app.storage.sources.parquet import count_source, prepare_source
 from tests.datasets.outside import outside
 
 pytestmark = pytest.mark.unit
@@ -70,9 +70,10 @@ def read(declared: JSON, filename: str, content: bytes, folder: Path) -> Any:
             database.fill(columns, [record.split(",") for record in records], name, schema)
             return PostgresTables(lambda connection: database.reader, 60.0).register(spec)  # type: ignore[arg-type]
     if "source" in declared:
-        (folder / "visits").mkdir()
+        (folder / "visits").mkdir(exist_ok=True)
         pq.write_table(csv.read_csv(io.BytesIO(content)), folder / "visits" / "2025-01.parquet")
-        return count_source(spec, [folder], memory_limit=1 << 28)  # type: ignore[arg-type]
+        reading = count_source if declared.get("prepare") is None else prepare_source
+        return reading(spec, [folder], memory_limit=1 << 28)  # type: ignore[arg-type]
     (folder / filename).write_bytes(content)
     if declared["kind"] in ("graph", "bipartite") and spec.weighted is None:  # type: ignore[union-attr]
         spec = spec.model_copy(update={"weighted": False})

@@ -78,7 +78,7 @@ def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int) ->
     suffix = _suffix(filename, path)
     match spec:
         case TableSpec():
-            return Read(*read_table(spec, suffix, path, memory_limit))
+            return Read(*read_table(spec, suffix, [path], memory_limit))
         case BipartiteSpec() | GraphSpec():
             return Read(*read_edges(spec, suffix, path, memory_limit))
         case MatrixSpec():

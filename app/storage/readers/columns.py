@@ -396,7 +396,9 @@ def nested_columns(path: Path) -> frozenset[str]:
     raise InvalidDataset(_DAMAGED)
 
 
-def parquet_batches(path: Path, wanted: Sequence[int], *, max_rows: int | None, memory_limit: int) -> Iterator[Batch]:
+def parquet_batches(
+    path: Path, wanted: Sequence[int], *, max_rows: int | None, memory_limit: int, may_be_empty: bool = False
+) -> Iterator[Batch]:
     """The columns at positions ``wanted`` of a file whose columns' names differ.
 
     Args:
@@ -404,6 +406,7 @@ def parquet_batches(path: Path, wanted: Sequence[int], *, max_rows: int | None, 
         wanted: positions, from 0.
         max_rows: the most rows that the file may have; None for no bound.
         memory_limit: bytes that a group of rows may unpack to.
+        may_be_empty: whether it may have no rows, as one of several files.
 
     Raises:
         InvalidDataset: when the file passes a bound or is damaged, which includes other rows than its footer counts.
@@ -438,5 +441,5 @@ def parquet_batches(path: Path, wanted: Sequence[int], *, max_rows: int | None, 
             complete = first - 1 == file.metadata.num_rows
     if not complete:
         raise InvalidDataset(_DAMAGED)
-    if first == 1:
+    if first == 1 and not may_be_empty:
         raise InvalidDataset(_NO_RECORDS)

@@ -35,6 +35,7 @@ def named_columns(
     *,
     max_rows: int | None,
     memory_limit: int,
+    may_be_empty: bool = False,
 ) -> NamedColumns:
     """The columns ``names``, and those of ``optional`` that there are, of a CSV, text, Excel or Parquet file.
 
@@ -47,6 +48,7 @@ def named_columns(
         optional: columns that may be.
         max_rows: as :func:`parquet_batches` has it.
         memory_limit: as well.
+        may_be_empty: as well; of other formats each file has records.
 
     Raises:
         InvalidDataset: when a name is missing or stands twice.
@@ -77,7 +79,9 @@ def named_columns(
             raise InvalidDataset(f'the file has two columns "{name}": remove or rename one', attribute=name)
     positions = [found.index(name) for name in present]
     if suffix == ".parquet":
-        batches = parquet_batches(path, positions, max_rows=max_rows, memory_limit=memory_limit)
+        batches = parquet_batches(
+            path, positions, max_rows=max_rows, memory_limit=memory_limit, may_be_empty=may_be_empty
+        )
     elif suffix == ".xlsx":
         batches = sheet.batches(positions)
     else:

@@ -2,6 +2,7 @@
 
 import math
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import DEFAULT_CAPACITY, TableSpec
 from app.storage.private_data import DenseData, IntArray, RecordsData
 from app.storage.readers.arrays import read_array, slabs
-from app.storage.readers.coders import coder_of
+from app.storage.readers.coders import Coder, coder_of
 from app.storage.readers.encodings import utf8
 from app.storage.readers.named import SEPARATORS, named_columns
 from app.storage.readers.persons import Capping
@@ -26,9 +27,11 @@ from app.storage.readers.zeros import zero_checks
 MOST_COUNTED = 1 << 24
 
 
-def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> tuple[DenseData | RecordsData, Report]:
+def read_table(
+    spec: TableSpec, suffix: str, paths: Sequence[Path], memory_limit: int
+) -> tuple[DenseData | RecordsData, Report]:
     """A table from records (CSV, text, Excel, Parquet), or from counts of the declared shape (.npy, .npz); and what
-    became of the records of the file.
+    became of the records. They are those of all files together, of which all are one format.
 
     A numeric value v lies in bin i when edge i <= v < edge i+1; the last bin holds its upper edge too. On a grid it is
     the nearest number. A value outside the domain (an empty cell and NaN are, unless they are declared) is moved to the
@@ -53,35 +56,44 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> t
     if given and spec.unit is not None:
         raise InvalidDataset("counts do not say whose records they are, which unit needs: give the records")
     if given:
-        return _read_counts(spec, read_array(suffix, path, shape, memory_limit), dtype, capacity)
+        return _read_counts(spec, read_array(suffix, paths[0], shape, memory_limit), dtype, capacity)
     sink = _Counts(shape, dtype) if cells <= MOST_COUNTED else _Columns(shape, memory_limit)
     zeros = zero_checks(spec)
-    names, owners, capping = [attribute.name for attribute in spec.attributes], [], None
+    names, owners, capping = [attribute.column or attribute.name for attribute in spec.attributes], [], None
     if spec.unit is not None:
         names.append(spec.unit.column)
         owners = [Rule(spec.unit.column, "a text that says whose record it is", spec.outside == "refuse")]
         capping = Capping(spec.unit, shape, secrets.token_bytes(32), memory_limit, spec.null_values or ())
-    with utf8(path, spec.encoding if suffix in SEPARATORS else None, memory_limit) as readable:
-        file = named_columns(
-            suffix,
-            readable,
-            names,
-            max_rows=None if _may_drop(spec) or capping is not None else capacity,
-            memory_limit=memory_limit,
-        )
-        coders = [coder_of(attribute, spec, decimal_comma=file.separator == ";") for attribute in spec.attributes]
-        report = Report([*(coder.rule for coder in coders), *(zero.rule for zero in zeros), *owners])
-        for batch in file.batches:
-            coded = [coder(column) for coder, column in zip(coders, batch.columns, strict=False)]
-            coded += [zero(coded[: len(coders)]) for zero in zeros]
-            if capping is not None:
-                coded.append(Coded(capping.identify(batch.columns[-1]), np.zeros(len(batch), np.bool_)))
-            kept = report.add(batch.first, coded)
-            if capping is None:
-                _check_capacity(report, capacity)
-            if not report.problems:  # else the rest is read to see what is wrong with it
-                held = [*coded[: len(coders)], *coded[len(coders) + len(zeros) :]]
-                (capping or sink).add([column.places if kept.all() else column.places[kept] for column in held])
+    coders: list[Coder] = []
+    report, before = Report([]), 0
+    for path in paths:
+        with utf8(path, spec.encoding if suffix in SEPARATORS else None, memory_limit) as readable:
+            file = named_columns(
+                suffix,
+                readable,
+                names,
+                max_rows=None if _may_drop(spec) or capping is not None else capacity,
+                memory_limit=memory_limit,
+                may_be_empty=len(paths) > 1,
+            )
+            if not coders:
+                comma = file.separator == ";"
+                coders = [coder_of(attribute, spec, decimal_comma=comma) for attribute in spec.attributes]
+                report = Report([*(coder.rule for coder in coders), *(zero.rule for zero in zeros), *owners])
+            for batch in file.batches:
+                coded = [coder(column) for coder, column in zip(coders, batch.columns, strict=False)]
+                coded += [zero(coded[: len(coders)]) for zero in zeros]
+                if capping is not None:
+                    coded.append(Coded(capping.identify(batch.columns[-1]), np.zeros(len(batch), np.bool_)))
+                kept = report.add(before + batch.first, coded)
+                if capping is None:
+                    _check_capacity(report, capacity)
+                if not report.problems:  # else the rest is read to see what is wrong with it
+                    held = [*coded[: len(coders)], *coded[len(coders) + len(zeros) :]]
+                    (capping or sink).add([column.places if kept.all() else column.places[kept] for column in held])
+        before = report.read
+    if not report.read:
+        raise InvalidDataset("the files hold no records")
     for coder in coders:
         coder.check()
     report.check()

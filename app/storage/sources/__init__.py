@@ -20,7 +20,7 @@ from app.declarations.spec import DEFAULT_CAPACITY, TableSpec
 from app.services.errors import SourceMoved, Unavailable
 from app.spaces.counts import CellCounts
 from app.spaces.tensor import IntArray
-from app.storage.private_data import SourceData
+from app.storage.private_data import RecordsData, SourceData
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
 from app.storage.sources.files import Looks
@@ -56,6 +56,14 @@ class Source(Protocol):
             Unavailable: when the records cannot be counted now.
         """
 
+    def prepare(self, spec: TableSpec) -> CountedSource:
+        """The records of a table whose declaration names a source, read once as those of an upload are.
+
+        Raises:
+            InvalidDataset: naming what is wrong with the declaration or the records, never a value.
+            Unavailable: when they cannot be read now.
+        """
+
     def asking(self, about: bytes) -> Callable[[Sequence[CellCounts]], NDArray[np.int64]]:
         """What asks the records of a table that was registered: for the numbers of counts by classes, one after
         another. It raises Moved when they are not what was registered, and Unavailable when they cannot be counted now.
@@ -69,6 +77,9 @@ class Engine(Protocol):
 
     def count_source(self, spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
         """The counts of a table whose declaration names a source, or what is needed to ask for some later."""
+
+    def prepare_source(self, spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
+        """The records of a source, read once as those of an upload are."""
 
     def ask_source(
         self,
@@ -98,6 +109,10 @@ class ParquetFolders:
         """See :class:`Source`."""
         return self._engine.count_source(spec, self._folders, memory_limit=self._memory_limit)
 
+    def prepare(self, spec: TableSpec) -> CountedSource:
+        """See :class:`Source`."""
+        return self._engine.prepare_source(spec, self._folders, memory_limit=self._memory_limit)
+
     def asking(self, about: bytes) -> Callable[[Sequence[CellCounts]], NDArray[np.int64]]:
         """See :class:`Source`."""
         looked: Looks | None = None
@@ -122,14 +137,16 @@ class Sources:
         self._kinds = kinds
 
     def register(self, spec: TableSpec) -> CountedSource:
-        """The counts of a declared source, or what is needed to ask for some later.
+        """The counts of a declared source, or what is needed to ask for some later, or its records where it is
+        prepared.
 
         Raises:
             InvalidDataset: naming what is wrong with the declaration or the records, never a value.
             Unavailable: when what was counted are no counts of this declaration, or nothing can be counted now.
         """
         assert spec.source is not None
-        found = self._kinds[spec.source.type].register(spec)
+        kind = self._kinds[spec.source.type]
+        found = kind.register(spec) if spec.prepare is None else kind.prepare(spec)
         if not _declared(spec, found):
             raise Unavailable("the server counted the source otherwise than it was declared: tell its operator")
         return found
@@ -166,8 +183,12 @@ def _declared(spec: TableSpec, found: CountedSource) -> bool:
     """Whether counts are some of this declaration."""
     data, kept = found.data, found.report.kept
     if isinstance(data, SourceData):
-        return data.mass == kept
+        return data.mass == kept and spec.prepare is None
     shape = tuple(attribute.length for attribute in spec.attributes)
+    if isinstance(data, RecordsData):
+        held = [column.shape == (kept,) and int(column.max(initial=0)) for column in data.columns]
+        inside = len(held) == len(shape) and all(most < length for most, length in zip(held, shape, strict=True))
+        return data.mass == kept and inside and spec.prepare is not None
     dtype = integer_type(0, spec.capacity or DEFAULT_CAPACITY)
     told = data.array.shape, data.array.dtype, exact_sum(data.array), kept
     return told == (shape, dtype, data.mass, data.mass) and bool(data.array.min() >= 0)

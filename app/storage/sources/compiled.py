@@ -112,7 +112,7 @@ def records(
         if place is None:
             raise InvalidDataset(
                 f'source: attribute "{attribute.name}" needs {_needed(attribute)}: write the column so, declare '
-                "the attribute otherwise, or upload the file",
+                "the attribute otherwise, or let prepare be vault",
                 attribute=attribute.name,
             )
         found.append(f"{place} AS p{axis}")

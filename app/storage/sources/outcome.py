@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -16,25 +16,36 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import DEFAULT_CAPACITY, TableSpec, written
 from app.spaces.asked import MOST_CLASSES
 from app.spaces.counts import CellCounts
-from app.storage.private_data import DenseData, SourceData
+from app.storage.private_data import DenseData, RecordsData, SourceData
 from app.storage.readers.report import Report, Tally, counted
 from app.storage.readers.tables import MOST_COUNTED
 from app.storage.readers.types import integer_type
+from curator_client.proofs.commitment import FileDigest
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CountedSource:
-    """A table of counts, or where the cells are too many for one what is needed to ask for some later; what became of
-    the records, and a hash of what the files were.
+    """What a source told at its registration.
+
+    Attributes:
+        data: a table of counts; where the cells are too many for one what is needed to ask for some later, or of a
+            source that was prepared the records themselves.
+        report: what became of the records.
+        identity: of what says which records they were.
     """
 
-    data: DenseData | SourceData
+    data: DenseData | SourceData | RecordsData
     report: Report
-    identity: bytes
+    identity: FileDigest
 
 
 class Moved(Exception):
     """Files are not what they were at registration."""
+
+
+def digest_of(identity: Any) -> FileDigest:
+    """The digest of JSON that says which records they were."""
+    return FileDigest.of(BytesIO(json.dumps(identity).encode()))
 
 
 class DeclaredSource:
@@ -61,7 +72,7 @@ class DeclaredSource:
             if attribute.length > MOST_CLASSES:
                 raise InvalidDataset(
                     f'source: attribute "{attribute.name}" has {attribute.length:,} values, and of a table as wide as '
-                    f"this at most {MOST_CLASSES:,} are told apart: declare bins, fewer values, or upload the file",
+                    f"this at most {MOST_CLASSES:,} are told apart: declare bins, or let prepare be vault",
                     attribute=attribute.name,
                 )
 
@@ -87,7 +98,7 @@ class DeclaredSource:
             InvalidDataset: when the report shows the records to be no such table.
         """
         _check(self.report, self.capacity)
-        digest = hashlib.sha256(json.dumps(identity).encode()).digest()
+        digest = digest_of(identity)
         kept = self.report.kept
         if self.whole:
             return CountedSource(DenseData(counts.astype(self.dtype).reshape(self.shape), kept), self.report, digest)

@@ -18,10 +18,11 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import ParquetFiles, TableSpec, parse_spec
 from app.spaces.counts import CellCounts
 from app.storage.readers.report import Report
+from app.storage.readers.tables import read_table
 from app.storage.sources import compiled
 from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
 from app.storage.sources.files import Looks, identity, looks, opened, same
-from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved
+from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, digest_of
 
 #: Threads that the engine counts with.
 THREADS = 2
@@ -94,6 +95,25 @@ def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int)
             file.check()
         looked = looks(files)
     return of.outcome(counts, known, {"files": known, "looks": looked, "records": of.report.kept})
+
+
+def prepare_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
+    """The records of a source, read once as those of an upload are; see :func:`app.storage.readers.tables.read_table`.
+
+    Args:
+        spec: what is declared.
+        folders: those below which files are read.
+        memory_limit: bytes that the result may take.
+
+    Raises:
+        InvalidDataset: when files are not what is declared, or change meanwhile.
+    """
+    with opened(_patterns(spec), folders) as files:
+        known = identity(files)
+        data, report = read_table(spec, ".parquet", [Path(file.held) for file in files], memory_limit)
+        for file in files:
+            file.check()
+    return CountedSource(data, report, digest_of(known))
 
 
 def ask_source(

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import psycopg
@@ -28,10 +31,14 @@ from app.declarations.errors import CuratorError, InvalidDataset
 from app.declarations.spec import PostgresTable, TableSpec, parse_spec
 from app.services.errors import SourceUnavailable
 from app.spaces.counts import CellCounts
+from app.storage import readers
+from app.storage.private_data import DenseData, RecordsData
+from app.storage.readers import Readers
 from app.storage.readers.report import Report
 from app.storage.sources import compiled
 from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
 from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved
+from curator_client.proofs.commitment import FileDigest
 
 logger = structlog.get_logger(__name__)
 
@@ -48,6 +55,9 @@ _KINDS: dict[str, Kind] = {
     "bool": "truth",
     **dict.fromkeys(("date", "timestamp"), "time"),
 }
+#: Types that hold what is no number, or has no end; and the largest float.
+_ENDLESS = ("float4", "float8", "numeric")
+_MOST = repr(sys.float_info.max)
 _SETTINGS = (
     "SET LOCAL search_path = pg_catalog",
     "SET LOCAL TimeZone = 'UTC'",
@@ -75,10 +85,15 @@ class PostgresTables:
     Args:
         connect: gives the URL of a named connection.
         seconds: that counting may take.
+        readers: read what was copied of a table that is prepared.
+        memory_limit: bytes that what was copied may take, and what is made of it.
     """
 
-    def __init__(self, connect: Callable[[str], str], seconds: float) -> None:
+    def __init__(
+        self, connect: Callable[[str], str], seconds: float, readers: Readers = readers, memory_limit: int = 1 << 30
+    ) -> None:
         self._connect, self._seconds = connect, seconds
+        self._readers, self._memory_limit = readers, memory_limit
 
     def register(self, spec: TableSpec) -> CountedSource:
         """The counts of all cells of a table, or where these are too many what is needed to ask for some later.
@@ -100,6 +115,28 @@ class PostgresTables:
             if identity[0] != records:
                 raise Damaged
         return of.outcome(counts, [*keys, *identity], {"keys": keys, "identity": identity})
+
+    def prepare(self, spec: TableSpec) -> CountedSource:
+        """The records of a table, copied as text into memory and read as an upload's are.
+
+        Raises:
+            InvalidDataset: when there is no such connection, table or column; when records are not what is declared,
+                or take more memory than there is.
+            SourceUnavailable: when the database cannot be reached.
+        """
+        with open(os.memfd_create("table", os.MFD_CLOEXEC), "w+b") as memory:
+            with self._asked(spec) as table:
+                table.copy(memory, self._memory_limit)
+            memory.flush()
+            attributes = tuple(attribute.model_copy(update={"column": None}) for attribute in spec.attributes)
+            plain = spec.model_copy(update={"source": None, "prepare": None, "attributes": attributes})
+            path = Path(f"/proc/self/fd/{memory.fileno()}")
+            read = self._readers.read_private(plain, "table.csv", path, memory_limit=self._memory_limit)
+            with path.open("rb") as copied:
+                digest = FileDigest.of(copied)
+        assert isinstance(read.data, DenseData | RecordsData)
+        assert read.report is not None
+        return CountedSource(read.data, read.report, digest)
 
     def asking(self, about: bytes) -> Callable[[Sequence[CellCounts]], NDArray[np.int64]]:
         """What asks the records of a table that was registered: it raises Moved when they are not what they were, and
@@ -191,6 +228,7 @@ class _Table(Dialect):
             )
         told = connection.execute(_COLUMNS, [oid]).fetchall()
         self._columns = [Column(column, _KINDS.get(type) if own else None) for column, type, own in told]
+        self._endless = {at for at, (_, type, own) in enumerate(told) if own and type in _ENDLESS}
         # Of a percent sign in a name the driver would make a parameter.
         self._table = f"ONLY {sql.Identifier(schema, name).as_string(connection)}".replace("%", "%%")
 
@@ -209,6 +247,44 @@ class _Table(Dialect):
         query = f"SELECT count(*), {sums} FROM (SELECT {text} AS x FROM ({self._records(reasons=True)}) AS t) AS u"
         (told,) = self._fetched(query)
         return [int(number) for number in told]
+
+    def copy(self, memory: IO[bytes], most: int) -> None:
+        """Write what is declared of all records as CSV, each column under its attribute's name.
+
+        Raises:
+            InvalidDataset: when a column is not there, or the text takes more bytes.
+        """
+        at = {column.name: position for position, column in enumerate(self._columns)}
+        named = [(attribute.column or attribute.name, attribute.name) for attribute in self._spec.attributes]
+        if self._spec.unit is not None:
+            named.append((self._spec.unit.column, self._spec.unit.column))
+        found = []
+        for column, name in named:
+            if column not in at:
+                raise InvalidDataset(f'source: the table has no column "{column}": name another', attribute=name)
+            # A float of 32 bits is the number that it is, not the shortest that is read as it.
+            wide = "::float8" if self._columns[at[column]].kind == "float" else ""
+            text = f"c{at[column]}{wide}::text"
+            if at[column] in self._endless:
+                # In text these are words: no number is no value, and beyond all is as far as a float goes.
+                text = (
+                    f"CASE {text} WHEN 'NaN' THEN NULL WHEN 'Infinity' THEN '{_MOST}' WHEN '-Infinity' THEN '-{_MOST}' "
+                    f"ELSE {text} END"
+                )
+            found.append(f"{text} AS {sql.Identifier(name).as_string(self._connection)}")
+        names = ", ".join(f"c{position}" for position in range(len(self._columns)))
+        table = self._table.replace("%%", "%")  # no parameters here
+        query = f"COPY (SELECT {', '.join(found)} FROM {table} AS t({names})) TO STDOUT (FORMAT csv, HEADER)"
+        size = 0
+        with self._connection.cursor() as cursor, cursor.copy(query.encode()) as copying:
+            for piece in copying:
+                size += len(piece)
+                if size > most:
+                    raise InvalidDataset(
+                        f"source: the table's text takes more memory than the limit of {most:,} bytes: declare fewer "
+                        "attributes, or raise CURATOR_MEMORY_LIMIT"
+                    )
+                memory.write(piece)
 
     def count(self, asked: CellCounts) -> tuple[NDArray[np.int64], int]:
         """The numbers of all classes, flat, and how many records were counted."""
@@ -263,7 +339,7 @@ def _labels(attribute: Attribute) -> list[str]:
     if len(labels) > MOST_CATEGORIES:
         raise InvalidDataset(
             f'source: attribute "{attribute.name}" has {len(labels):,} categories, and in a database at most '
-            f"{MOST_CATEGORIES:,} are told apart: declare codes (size), or upload the file",
+            f"{MOST_CATEGORIES:,} are told apart: declare codes (size), or let prepare be vault",
             attribute=attribute.name,
         )
     return labels
