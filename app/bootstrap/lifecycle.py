@@ -111,6 +111,13 @@ class Lifecycle:
             return LOST_FILES
         return "answers wait for a commit that keeps failing" if self._answering.stalled else None
 
+    def moved(self) -> int:
+        """How many data sets have their records elsewhere, where they are not what was registered any more, as far as
+        this process was asked. All else is answered, so that it is no reason not to be ready.
+        """
+        there = self._files() if self._private.moved else {}
+        return sum(name in there for name in self._private.moved)
+
     def _files(self) -> dict[str, dict[str, str]]:
         """The vault's entries of the data sets that are not retired, by name."""
         with self._store.read() as tx:
@@ -122,5 +129,9 @@ class Lifecycle:
 
     def _levels(self) -> Levels:
         return Levels(
-            self._answering.waiting, self._answering.parked, *self._answering.residents, self._settings.memory_limit
+            self._answering.waiting,
+            self._answering.parked,
+            *self._answering.residents,
+            self._settings.memory_limit,
+            self.moved(),
         )

@@ -77,7 +77,7 @@ from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.private_store import VaultStore
 from app.storage.snapshots import SnapshotFiles
-from app.storage.sources import ParquetFolders, PostgresTables, Sources
+from app.storage.sources import ParquetFolders, PostgresTables, Sources, complaints
 from app.storage.store import SqlStore
 from app.storage.vault import Vault
 
@@ -249,7 +249,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         registration,
         Checks(registration, private),
         Grants(store, datasets),
-        Connections(outside, utc_now, partial(connections_in_use, store)),
+        Connections(outside, utc_now, partial(connections_in_use, store), complaints),
         Commitments(store, private, utc_now, datasets),
         retirement,
         dummies,

@@ -95,9 +95,11 @@ class Levels:
     sessions_in_memory: int
     session_memory_bytes: int
     memory_limit_bytes: int
+    moved_sources: int
 
 
 _MEANINGS = {
+    "moved_sources": "Data sets whose records, kept elsewhere, are not what was registered",
     "waiting_requests": "Requests that wait for their turn or are being answered",
     "parked_requests": "Requests that wait for numbers which are counted where the records are",
     "sessions_in_memory": "Sessions in memory",

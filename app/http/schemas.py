@@ -45,6 +45,14 @@ class ConnectionRequest(Body):
     url: Annotated[Any, WithJsonSchema({"type": "string", "format": "password", "maxLength": 4096})]
 
 
+class UrlRequest(Body):
+    """Another URL of a connection."""
+
+    refusal = "give url, and nothing else"
+
+    url: Annotated[Any, WithJsonSchema({"type": "string", "format": "password", "maxLength": 4096})]
+
+
 class KeyRequest(Body):
     """A new key, of which nothing is to be said."""
 
@@ -183,6 +191,13 @@ class ConnectionView(Reply):
     type: str
     created_at: str
     created_by: str
+
+
+class ConnectionCheck(Reply):
+    """What is wrong with a connection's database, or with what its role may do."""
+
+    name: str
+    problems: list[str]
 
 
 class PrincipalView(Reply):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
-from app.declarations.errors import InvalidRequest
+from app.declarations.errors import InvalidDataset, InvalidRequest
 from app.services.errors import Conflict, NotFound
 from app.services.pages import Page
 from app.services.ports import Clock
@@ -16,11 +16,21 @@ from app.services.principals import Principal
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
+class NoConnection(InvalidDataset):
+    """A declaration names a connection that is not there."""
+
+
 class Stored(Protocol):
     """Where connections are kept, sealed."""
 
     def add(self, name: str, url: str, by: str, now: str) -> dict[str, str]:
         """Keep one, and tell of it without its secret. Raises InvalidRequest, Conflict."""
+
+    def replace(self, name: str, url: str, by: str, now: str) -> dict[str, str] | None:
+        """Keep another URL under a name that is there; None where it is not. Raises InvalidRequest."""
+
+    def open(self, name: str) -> str:
+        """The URL of one. Raises NoConnection, InvalidDataset, Unavailable."""
 
     def page(self, after: str, most: int) -> tuple[list[dict[str, str]], bool]:
         """Those beyond a name, without their secrets, and whether there are others."""
@@ -36,10 +46,17 @@ class Connections:
         stored: keeps them.
         clock: tells the time.
         in_use: the names of those that data sets are asked through.
+        look: what is wrong with the database of a URL, or with what its role may do, in words for who added it.
     """
 
-    def __init__(self, stored: Stored, clock: Clock, in_use: Callable[[], Collection[str]]) -> None:
-        self._stored, self._clock, self._in_use = stored, clock, in_use
+    def __init__(
+        self,
+        stored: Stored,
+        clock: Clock,
+        in_use: Callable[[], Collection[str]],
+        look: Callable[[str], Sequence[str]],
+    ) -> None:
+        self._stored, self._clock, self._in_use, self._look = stored, clock, in_use, look
 
     def add(self, actor: Principal, name: Any, url: Any) -> dict[str, str]:
         """Keep a URL with its secret under a name. What is told of it is its name and type, when it was added, and by
@@ -55,9 +72,37 @@ class Connections:
                 "name must consist of lower-case letters, digits, dashes and underscores, begin with a letter or digit "
                 "and have at most 63 characters"
             )
-        if not isinstance(url, str) or "\0" in url:
-            raise InvalidRequest("url must be text, as postgresql://user:password@host/database?sslmode=verify-full")
-        return self._stored.add(name, url, actor.name, self._clock())
+        return self._stored.add(name, _text(url), actor.name, self._clock())
+
+    def replace(self, actor: Principal, name: str, url: Any) -> dict[str, str]:
+        """Keep another URL under a name, as after a password was changed. What is asked through it goes on, as long as
+        its records are those that were registered.
+
+        Raises:
+            InvalidRequest: naming what to change, never what the URL says.
+            NotFound: when there is none of this name.
+        """
+        actor.require("admin")
+        told = self._stored.replace(name, _text(url), actor.name, self._clock())
+        if told is None:
+            raise _nowhere()
+        return told
+
+    def check(self, actor: Principal, name: str) -> dict[str, Any]:
+        """Ask the database of a connection whether it answers, and whether its role may do no more than it should.
+
+        Raises:
+            NotFound: when there is none of this name.
+            Unavailable: when it was sealed under another key.
+        """
+        actor.require("admin")
+        try:
+            problems = [*self._look(self._stored.open(name))]
+        except NoConnection:
+            raise _nowhere() from None
+        except InvalidDataset as error:
+            problems = [error.detail]
+        return {"name": name, "problems": problems}
 
     def list(self, actor: Principal, after: str, most: int) -> Page:
         """All of them by name beyond another one, without their secrets."""
@@ -76,4 +121,14 @@ class Connections:
         if name in self._in_use():
             raise Conflict("a data set is asked through this connection: retire it first")
         if not self._stored.remove(name):
-            raise NotFound("there is no such connection")
+            raise _nowhere()
+
+
+def _text(url: Any) -> str:
+    if not isinstance(url, str) or "\0" in url:
+        raise InvalidRequest("url must be text, as postgresql://user:password@host/database?sslmode=verify-full")
+    return url
+
+
+def _nowhere() -> NotFound:
+    return NotFound("there is no such connection")

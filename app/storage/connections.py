@@ -15,7 +15,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.declarations.errors import InvalidDataset, InvalidRequest
-from app.services.connections import NAME
+from app.services.connections import NAME, NoConnection
 from app.services.errors import Conflict, Unavailable
 from app.storage import tables as t
 from app.storage.store import SqlStore
@@ -60,13 +60,7 @@ class SealedConnections:
             InvalidRequest: naming what of it to change, never what it says; or that the vault has no key.
             Conflict: when the name is in use.
         """
-        self._check(url)
-        try:
-            sealed = self._vault.seal_secret(name, url)
-        except VaultError:
-            raise InvalidRequest(
-                "this server's vault has no key, and keeps no secrets: have its operator set CURATOR_VAULT_KEY"
-            ) from None
+        sealed = self._sealed(name, url)
         told = {"name": name, "type": TYPE, "created_at": now, "created_by": by}
         with self._store.write() as tx:
             try:
@@ -75,6 +69,21 @@ class SealedConnections:
                 raise Conflict(f"the connection {name!r} is there: remove it first, or take another name") from None
             tx.commit()
         return told
+
+    def replace(self, name: str, url: str, by: str, now: str) -> dict[str, str] | None:
+        """Seal another URL under a name that is there, in the place of the one before; what is told of it from now on.
+        None where there is none of this name.
+
+        Raises:
+            InvalidRequest: naming what of it to change, never what it says; or that the vault has no key.
+        """
+        if not NAME.fullmatch(name):
+            return None
+        sealed, told = self._sealed(name, url), {"created_at": now, "created_by": by}
+        with self._store.write() as tx:
+            found = tx.connection.execute(update(t.connections).where(c.name == name).values(told | {"sealed": sealed}))
+            tx.commit()
+        return {"name": name, "type": TYPE, **told} if found.rowcount else None
 
     def page(self, after: str, most: int) -> tuple[list[dict[str, str]], bool]:
         """Up to ``most`` connections by name beyond another one, without secrets, and whether there are others."""
@@ -98,7 +107,8 @@ class SealedConnections:
         """The URL of a connection, for whoever asks a source.
 
         Raises:
-            InvalidDataset: when there is none of this name, or its host is not one of the server's any more.
+            NoConnection: when there is none of this name.
+            InvalidDataset: when its host is not one of the server's any more.
             Unavailable: when it was sealed under another key.
         """
         sealed = None
@@ -106,7 +116,7 @@ class SealedConnections:
             with self._store.read() as tx:
                 sealed = tx.connection.execute(select(c.sealed).where(c.name == name)).scalar_one_or_none()
         if sealed is None:
-            raise InvalidDataset("source.connection: there is none of this name: an admin adds it first")
+            raise NoConnection("source.connection: there is none of this name: an admin adds it first")
         try:
             url = self._vault.open_secret(name, sealed)
         except VaultError:
@@ -141,6 +151,16 @@ class SealedConnections:
             return vault.open_secret(name, sealed)
         except VaultError:
             return None
+
+    def _sealed(self, name: str, url: str) -> str:
+        """Raises InvalidRequest."""
+        self._check(url)
+        try:
+            return self._vault.seal_secret(name, url)
+        except VaultError:
+            raise InvalidRequest(
+                "this server's vault has no key, and keeps no secrets: have its operator set CURATOR_VAULT_KEY"
+            ) from None
 
     def _check(self, url: str) -> None:
         """Refuse a URL that leads elsewhere than the operator allows, or in the clear.

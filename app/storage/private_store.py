@@ -284,6 +284,11 @@ class VaultStore:
         elif error is None and before is not None and before.error is not None:
             logger.warning("a private file can be used again", file=name)
 
+    @property
+    def moved(self) -> list[str]:
+        """The data sets whose records stay elsewhere, and were not what was registered when they were asked last."""
+        return self._sources.moved
+
     def lies_there(self, entry: dict[str, str]) -> bool:
         """Whether there is a file, whatever it holds."""
         try:

@@ -16,6 +16,7 @@ from rich.cells import cell_len
 from app.demo.server import Server, running_server
 from tests.kit.patience import patience
 from tests.kit.servers import run
+from tests.kit.world import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -73,8 +74,16 @@ class Place:
         self.release = str(
             json.loads(self.said("release", "ask", NAME, "-e", "0.1", "-w", "marginals=2", "--json"))["id"]
         )
-        self.said("session", "transcript", self.session, "-o", str(folder / "s.ndjson"))
-        self.said("audit", "fetch", str(folder / "log"))
+        self.said("release", "follow", self.release)
+        transcript, log = str(folder / "s.ndjson"), str(folder / "log")
+        self.said("session", "transcript", self.session, "-o", transcript)
+
+        def logged() -> bool:
+            """What was just recorded is in the log a moment later."""
+            self.said("audit", "fetch", log)
+            return self.done("audit", "verify", log, transcript).returncode == 0
+
+        eventually(logged)
 
     def done(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return run(arguments, self.environment)

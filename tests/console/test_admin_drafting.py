@@ -195,7 +195,7 @@ def test_charts_are_of_the_metrics() -> None:
     metrics.group(2, 0.004)
     metrics.refused("rate")
     metrics.refused("connections")
-    metrics.watch(lambda: Levels(5, 0, 7, 3 * 2**20, 2**30), lambda: {"queued": 2}, lambda: 2**20)
+    metrics.watch(lambda: Levels(5, 0, 7, 3 * 2**20, 2**30, 0), lambda: {"queued": 2}, lambda: 2**20)
     metrics.stop()
     known = {name for each in metrics.samples.all() for name in each.numbers}
     metrics._levels["waiting_requests"].set(5)

@@ -38,6 +38,7 @@ from tests.datasets.test_sources import MEMORY, MOVES, at_work, lay, sources, ta
 from tests.kit.noise import Noise, nothing
 from tests.kit.patience import patience
 from tests.kit.service import Service, ask, open_session, people, refused, serving, unique, where
+from tests.kit.world import eventually
 from tests.questions.test_exact_counts import brute, same, tallies
 
 WARD = {"name": "ward", "size": 3}
@@ -402,8 +403,12 @@ def test_kept_counts_outlive_a_restart_and_the_records(var: Path, lake: Path, tm
         words = {"dataset": name, "mechanism": {"construction": "evidence"}, "epsilon": 0.3, "max_queries": 20}
         refused(analyst.post("/v1/sessions", json=words), "source-moved")
         assert service.admin.get(f"/v1/datasets/{name}/ledger").json() == ledger
+        # Whoever watches is told how many there are, and no name.
+        eventually(lambda: "curator_moved_sources 1.0" in service.admin.get("/metrics").text)
+        assert service.admin.get("/readyz").status_code == 200
         files.with_suffix(".away").rename(files)
         assert ask(analyst, session, where(ward=2, year=YEARS[2].item()))["value"] == 1
+        eventually(lambda: "curator_moved_sources 0.0" in service.admin.get("/metrics").text)
         assert len(service.rows("kept_counts")) >= 2
         assert "zebra" not in str(service.rows("kept_counts")) + service.stored()
         # Retired, nothing of it is left.

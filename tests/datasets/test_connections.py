@@ -138,6 +138,75 @@ def test_a_table_that_is_counted_whole_needs_no_connection_afterwards(service: S
     assert ask(analyst, session, where(ward=1))["value"] == 100
 
 
+def checked(service: Service, connection: str) -> list[str]:
+    reply = service.admin.post(f"/v1/connections/{connection}/check")
+    assert reply.status_code == 200, reply.text
+    assert "quux" not in reply.text
+    return list(reply.json()["problems"])
+
+
+def test_another_password_for_what_is_asked(service: Service, database: Database, url: str) -> None:
+    """The URL is replaced while a data set is asked through it, which goes on: of the same database, and not of another
+    one. Would catch a data set that must be retired because a password changed, and one that is answered from
+    records that nobody registered.
+    """
+    connection = added(service, url)
+    declared = spec(connection)
+    assert sent(service, declared).status_code == 201
+    analyst = service.principal("analyst")
+    words = {"dataset": declared["name"], "mechanism": {"construction": "gaussian"}, "epsilon": 0.3, "max_queries": 20}
+    session = analyst.post("/v1/sessions", json=words).json()["id"]
+    path, moved = f"/v1/sessions/{session}/queries", f"/v1/connections/{connection}"
+    other = url.replace("quux-secret", "zebra-secret")
+    told = service.admin.put(moved, json={"url": other})
+    assert told.status_code == 200, told.text
+    assert told.json()["name"] == connection
+    assert ask(analyst, session, where(ward=1))["value"] == 100
+    elsewhere = f"{url.rpartition('/')[0]}/postgres"
+    assert service.admin.put(moved, json={"url": elsewhere}).status_code == 200
+    refused(analyst.post(path, json=where(month=7)), "source-moved")
+    assert service.admin.put(moved, json={"url": url}).status_code == 200
+    assert ask(analyst, session, where(month=7))["value"] == (MONTHS == 7).sum()
+    kept = service.stored() + str(service.rows("connections")) + service.admin.get("/v1/connections").text
+    assert not any(secret in kept for secret in ("quux", "zebra"))
+    refused(service.admin.put("/v1/connections/nowhere", json={"url": url}), "not-found")
+    refused(service.admin.put(moved, json={"url": "postgresql://u:quux@evil/d"}), "invalid-request")
+    assert ask(analyst, session, where(ward=1))["value"] == 100
+    assert service.principal("analyst").put(moved, json={"url": url}).status_code == 403
+
+
+def test_a_connection_is_looked_at(service: Service, database: Database, url: str, hosts: str) -> None:
+    """One that only reads is well; what else a role may do is complained of, and so is a database that does not
+    answer. Would catch a check that cannot fail.
+    """
+    connection = added(service, url)
+    table, role = sql.Identifier(SCHEMA, "visits"), database.role
+    assert checked(service, connection) == []
+    database.run(sql.SQL("GRANT INSERT ON {} TO {}").format(table, role))
+    try:
+        assert ["may write to 1 tables" in each for each in checked(service, connection)] == [True]
+    finally:
+        database.run(sql.SQL("REVOKE INSERT ON {} FROM {}").format(table, role))
+    database.run(sql.SQL("REVOKE SELECT ON {} FROM {}").format(table, role))
+    try:
+        assert ["reads no table" in each for each in checked(service, connection)] == [True]
+    finally:
+        database.run(sql.SQL("GRANT SELECT ON {} TO {}").format(table, role))
+    name = database.owner.info.dbname
+    database.run(sql.SQL("GRANT CREATE ON DATABASE {} TO {}").format(sql.Identifier(name), role))
+    try:
+        assert ["create schemas" in each for each in checked(service, connection)] == [True]
+    finally:
+        database.run(sql.SQL("REVOKE CREATE ON DATABASE {} FROM {}").format(sql.Identifier(name), role))
+    assert checked(service, connection) == []
+    away = f"{url.rpartition('/')[0]}/nowhere"
+    assert service.admin.put(f"/v1/connections/{connection}", json={"url": away}).status_code == 200
+    (complaint,) = checked(service, connection)
+    assert "cannot be reached" in complaint
+    refused(service.admin.post("/v1/connections/nowhere/check"), "not-found")
+    assert service.principal("analyst").post(f"/v1/connections/{connection}/check").status_code == 403
+
+
 #: A host that the operator names without a port.
 ANY_PORT = "any.example.org"
 REFUSED = {
@@ -283,8 +352,18 @@ def test_the_client_and_the_command(service: Service, url: str, monkeypatch: pyt
         assert (found.type, found.created_by) == ("postgresql", "admin")
         assert set(found.raw) == {"name", "type", "created_at", "created_by"}
         curator.add_connection(unique("client"), url)
+        curator.replace_connection(name, url)
+        assert curator.check_connection(name) == []
     listed = CliRunner().invoke(cli, ["connection", "list"])
     assert name in listed.output
+    assert CliRunner().invoke(cli, ["connection", "check", name]).exit_code == 0
+    away = f"{url.rpartition('/')[0]}/nowhere"
+    done = CliRunner().invoke(cli, ["connection", "replace", name], input=away + "\n")
+    assert done.exit_code == 0, done.output
+    looked = CliRunner().invoke(cli, ["connection", "check", name])
+    assert looked.exit_code == 1
+    assert "cannot be reached" in " ".join(looked.output.split())
+    assert "quux" not in done.output + looked.output
     assert CliRunner().invoke(cli, ["connection", "remove", name]).exit_code == 0
     assert name not in CliRunner().invoke(cli, ["connection", "list", "--json"]).output
 

@@ -424,6 +424,8 @@ ROUTES: list[tuple[str, str, list[Any]]] = [
     ("POST", "/v1/principals", [{"name": "spare", "role": "analyst"}]),
     ("POST", "/v1/principals/NAME/key", [{}]),
     ("POST", "/v1/connections", [{"name": "c", "url": "postgresql://u:p@127.0.0.1/d"}]),
+    ("PUT", "/v1/connections/NAME", [{"url": "postgresql://u:p@127.0.0.1/d"}]),
+    ("POST", "/v1/connections/NAME/check", [{}]),
     ("POST", "/v1/datasets/NAME/commitment", [{}]),
     ("PUT", "/v1/datasets/NAME/grants/ann", [{"epsilon": 0.9}]),
     ("POST", "/v1/plans", [SESSION, {**SESSION, "mechanisms": [{"construction": "mw"}, {"construction": "fk"}]}]),

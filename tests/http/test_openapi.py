@@ -91,6 +91,7 @@ BEYOND_SCHEMA = {
     "POST /v1/log/cosignatures",
     "POST /v1/audits",
     "POST /v1/connections",
+    "PUT /v1/connections/{name}",
     "POST /v1/sessions/{id}/sql",
     "POST /v1/datasets/{name}/sql",
 }

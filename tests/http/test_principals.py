@@ -21,6 +21,8 @@ ROUTES = [
     ("POST", "/v1/principals/nobody/key", "admin"),
     ("GET", "/v1/connections", "admin"),
     ("POST", "/v1/connections", "admin"),
+    ("PUT", "/v1/connections/nobody", "admin"),
+    ("POST", "/v1/connections/nobody/check", "admin"),
     ("DELETE", "/v1/connections/nobody", "admin"),
     ("POST", "/v1/datasets", "admin"),
     ("POST", "/v1/datasets/check", "admin"),

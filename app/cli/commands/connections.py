@@ -32,6 +32,27 @@ def connection_list(as_json: AsJson = False) -> None:
     show_connections(found, as_json=as_json)
 
 
+@connections.command("replace")
+def connection_replace(name: _Name) -> None:
+    """Keep another URL under a name, as after a password was changed. It is read from standard input."""
+    url = read_secret("URL of the database (postgresql://...)")
+    with client("Replacing the connection") as curator:
+        curator.replace_connection(name, url)
+    say(f"The connection {name} has another URL: what is asked through it goes on.")
+
+
+@connections.command("check")
+def connection_check(name: _Name) -> None:
+    """Ask a connection's database whether it answers and its role only reads; exit code 1 where it does not."""
+    with client("Checking the connection") as curator:
+        problems = curator.check_connection(name)
+    for problem in problems:
+        say(f"- {problem}")
+    if problems:
+        raise typer.Exit(1)
+    say(f"The connection {name} answers, and its role only reads.")
+
+
 @connections.command("remove")
 def connection_remove(name: _Name) -> None:
     """Forget a connection for good."""

@@ -44,6 +44,31 @@ def add_connection(
     return JsonReply(services.connections.add(actor, asked.name, asked.url), 201)
 
 
+@router.put(
+    "/{name}",
+    summary="Keep another URL under the name of a connection, as after a password was changed",
+    response_model=schemas.ConnectionView,
+    responses=problem_responses(404, 413, 422),
+)
+def replace_connection(
+    services: UseCases,
+    actor: Admin,
+    name: str,
+    asked: Annotated[schemas.UrlRequest, Depends(JsonModel(schemas.UrlRequest))],
+) -> Response:
+    return JsonReply(services.connections.replace(actor, name, asked.url))
+
+
+@router.post(
+    "/{name}/check",
+    summary="Ask a connection's database whether it answers, and whether its role only reads",
+    response_model=schemas.ConnectionCheck,
+    responses=problem_responses(404, 503),
+)
+def check_connection(services: UseCases, actor: Admin, name: str) -> Response:
+    return JsonReply(services.connections.check(actor, name))
+
+
 @router.delete(
     "/{name}", status_code=204, summary="Forget a connection for good", responses=problem_responses(404, 409)
 )

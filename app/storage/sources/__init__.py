@@ -26,7 +26,7 @@ from app.storage.readers.types import integer_type
 from app.storage.sources.files import Looks
 from app.storage.sources.outcome import CountedSource, Moved
 from app.storage.sources.parquet import Told
-from app.storage.sources.postgresql import PostgresTables
+from app.storage.sources.postgresql import PostgresTables, complaints
 
 __all__ = [
     "NO_SOURCES",
@@ -38,6 +38,7 @@ __all__ = [
     "Source",
     "Sources",
     "Told",
+    "complaints",
 ]
 
 
@@ -135,6 +136,12 @@ class Sources:
 
     def __init__(self, kinds: Mapping[str, Source]) -> None:
         self._kinds = kinds
+        self._moved: dict[str, None] = {}
+
+    @property
+    def moved(self) -> list[str]:
+        """The data sets whose records were not what was registered when they were asked last, in this process."""
+        return [*self._moved]
 
     def register(self, spec: TableSpec) -> CountedSource:
         """The counts of a declared source, or what is needed to ask for some later, or its records where it is
@@ -161,12 +168,14 @@ class Sources:
             try:
                 numbers = ask_for(asked)
             except Moved:
+                self._moved[spec["name"]] = None
                 logger.warning("the records of a data set are not what was registered", dataset=spec["name"])
                 raise SourceMoved(
                     "the data set's records are not what was registered, or cannot be found: what was not counted yet "
                     "is not answered until an operator puts them back",
                     retry_after=60,
                 ) from None
+            self._moved.pop(spec["name"], None)
             ends = np.cumsum([math.prod(each.shape) for each in asked])
             if len(numbers) != ends[-1]:
                 raise ValueError("the source told other numbers than it was asked for")

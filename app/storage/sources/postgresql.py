@@ -79,6 +79,49 @@ _COLUMNS = """
 """
 
 
+_RIGHTS = """
+    SELECT rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls,
+        has_database_privilege(current_database(), 'CREATE'),
+        coalesce(sum((w.writes)::int), 0), coalesce(sum((w.reads)::int), 0)
+    FROM pg_roles LEFT JOIN (
+        SELECT has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')
+                OR has_any_column_privilege(c.oid, 'INSERT, UPDATE') AS writes,
+            has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') AS reads
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+    ) AS w ON true
+    WHERE rolname = current_user GROUP BY 1, 2
+"""
+
+
+def complaints(url: str) -> list[str]:
+    """What is wrong with a database, or with what its role may do: it should read tables, and do nothing else. Nothing
+    of the database's own words.
+    """
+    try:
+        with psycopg.connect(
+            url, connect_timeout=_CONNECT_SECONDS, application_name="curator", prepare_threshold=None
+        ) as connection:
+            connection.read_only = True
+            connection.execute("SET LOCAL statement_timeout = '10s'")
+            found = connection.execute(_RIGHTS).fetchone()
+    except psycopg.Error as error:
+        logger.warning("a connection was checked, and its database cannot be asked", error=type(error).__name__)
+        return ["the database cannot be reached, or refuses the role: look at host, port, database, user and password"]
+    assert found is not None  # there is whoever asks
+    mighty, makes, writes, reads = found
+    return [
+        words
+        for is_so, words in (
+            (mighty, "its role is a superuser, or may make roles, databases or copies: take one that may not"),
+            (makes, "its role may create schemas in the database: revoke CREATE"),
+            (writes, f"its role may write to {writes:,} tables: grant it SELECT alone"),
+            (not reads, "its role reads no table: grant it USAGE of a schema and SELECT of its tables"),
+        )
+        if is_so
+    ]
+
+
 class PostgresTables:
     """Tables of PostgreSQL.
 

@@ -36,6 +36,7 @@ from curator_client.models import (
     Report,
     Role,
     SessionState,
+    need,
 )
 from curator_client.progress import Progress, downloading
 from curator_client.questions import Question
@@ -114,6 +115,17 @@ class AsyncCurator:
     async def connections(self) -> list[Connection]:
         """All connections by name, without their secrets. For administrators."""
         return [Connection.parse(item) for item in await self._service.items("/v1/connections")]
+
+    async def replace_connection(self, name: str, url: str) -> None:
+        """Keep another URL under the name of a connection, as after a password was changed. For administrators."""
+        await self._json(json_call("PUT", f"/v1/connections/{segment(name)}", {"url": url}))
+
+    async def check_connection(self, name: str) -> list[str]:
+        """What is wrong with a connection's database, or with what its role may do; nothing where all is well. For
+        administrators.
+        """
+        reply = await self._json(Call("POST", f"/v1/connections/{segment(name)}/check"))
+        return [str(each) for each in need(reply, "problems")]
 
     async def remove_connection(self, name: str) -> None:
         """Forget a connection for good. For administrators."""

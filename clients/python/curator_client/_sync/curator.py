@@ -38,6 +38,7 @@ from curator_client.models import (
     Report,
     Role,
     SessionState,
+    need,
 )
 from curator_client.progress import Progress, downloading
 from curator_client.questions import Question
@@ -116,6 +117,17 @@ class Curator:
     def connections(self) -> list[Connection]:
         """All connections by name, without their secrets. For administrators."""
         return [Connection.parse(item) for item in self._service.items("/v1/connections")]
+
+    def replace_connection(self, name: str, url: str) -> None:
+        """Keep another URL under the name of a connection, as after a password was changed. For administrators."""
+        self._json(json_call("PUT", f"/v1/connections/{segment(name)}", {"url": url}))
+
+    def check_connection(self, name: str) -> list[str]:
+        """What is wrong with a connection's database, or with what its role may do; nothing where all is well. For
+        administrators.
+        """
+        reply = self._json(Call("POST", f"/v1/connections/{segment(name)}/check"))
+        return [str(each) for each in need(reply, "problems")]
 
     def remove_connection(self, name: str) -> None:
         """Forget a connection for good. For administrators."""
