@@ -136,6 +136,11 @@ class Session:
         return self._given.nbytes
 
     @property
+    def held_bytes(self) -> int | None:
+        """About what the state takes in memory now; None where :meth:`.SessionMechanism.nbytes` says it as well."""
+        return self.mechanism.held_bytes(self.state)
+
+    @property
     def queries_left(self) -> int:
         """Queries that may still be asked."""
         return self.plan.max_queries - self.queries_asked

@@ -236,6 +236,11 @@ class Policy:
         return made
 
     @property
+    def nbytes(self) -> int:
+        """About what it remembers, in bytes."""
+        return self.fits.nbytes + (0 if self._dense is None else self._dense.nbytes)
+
+    @property
     def pure(self) -> bool:
         """Whether the session is pure-only, and pays in epsilon."""
         return self._funds.pure and self.mode != "lift"

@@ -56,7 +56,7 @@ class NoRoom(Exception):
 class Live:
     """A session in memory, at the state of ``row``, whose newest record was made at ``recorded_at``.
 
-    ``reserved`` is the memory that does not depend on the answers, ``nbytes`` all that is accounted for it. The
+    ``reserved`` is the memory that does not depend on what was learnt, ``nbytes`` all that is accounted for it. The
     snapshot stands on the entry ``kept``; what was learnt after it took ``learning_seconds``, writing takes
     ``cost_seconds``.
     """
@@ -302,7 +302,7 @@ class Residents:
         live.kept, live.learning_seconds = live.session.sequence, 0.0
 
     def _account(self, live: Live) -> None:
-        grown = live.reserved + live.session.known_bytes
+        grown = live.reserved + live.session.known_bytes + (live.session.held_bytes or 0)
         self._held += grown - live.nbytes
         live.nbytes = grown
         self._tell()
@@ -344,11 +344,13 @@ class Residents:
         # Taken first: making room may drop the last session that has these numbers in memory.
         data = self._private.counts(space, stored.vault_entry)
         ahead = min(plan.max_updates, row.updates_used + UPDATES_AHEAD)
-        reserved = mechanism_of(opening).nbytes(ahead) + SESSION_BYTES + opening_bytes(row.header)
-        if not self._make_room(reserved, unwritten):
+        most, reserved = mechanism_of(opening).nbytes(ahead), SESSION_BYTES + opening_bytes(row.header)
+        if not self._make_room(most + reserved, unwritten):
             raise NoRoom
         loaded = resume_session(tx, row, self._snapshots)
         session = loaded.session
+        if session.held_bytes is None:
+            reserved += most
         written = session.mechanism.nbytes(session.updates_used) + session.known_bytes
         live = self._live[row.id] = Live(
             row=row,

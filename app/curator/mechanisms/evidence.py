@@ -27,6 +27,9 @@ from app.spaces.questions import check_told
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray
 
+#: What a state takes that knows nothing.
+_STATE_BYTES = 512 << 10
+
 
 @dataclass(eq=False)
 class Evidence(PayingState):
@@ -48,6 +51,13 @@ class Evidence(PayingState):
         made = copy(self)
         made.__dict__["policy"] = self.policy.copied()
         return made
+
+    @property
+    def nbytes(self) -> int:
+        """About what it takes in memory."""
+        known = [self.residuals, *self.moments.values()]
+        fitted = self.__dict__["policy"].nbytes if "policy" in self.__dict__ else 0
+        return _STATE_BYTES + sum(each.nbytes for each in known) + fitted
 
     @property
     def statistics(self) -> Statistics:

@@ -301,8 +301,14 @@ class SessionMechanism(ABC, Generic[S]):
         """The state before the first query."""
 
     def nbytes(self, updates: int) -> int:
-        """About how many bytes a state takes after so many updates; unless overridden there is none to speak of."""
+        """About how many bytes a state takes after so many updates, or at most where :meth:`held_bytes` tells more;
+        unless overridden there is none to speak of.
+        """
         return 0
+
+    def held_bytes(self, state: S) -> int | None:
+        """About how many bytes a state takes now; None where :meth:`nbytes` says it as well."""
+        return None
 
 
 class AnsweringMechanism(SessionMechanism[S]):

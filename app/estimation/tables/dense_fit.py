@@ -146,6 +146,11 @@ class DenseFit:
         self._counts, self.converged = counts, converged
         self._marginals: OrderedDict[tuple[int, ...], FloatArray] = OrderedDict()
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the counts, and of the sums that are remembered."""
+        return self._counts.nbytes + sum(found.nbytes for found in self._marginals.values())
+
     def values(self, question: Question) -> FloatArray:
         """The answers of the fitted counts, in the shape of the question."""
         attributes = question.attributes

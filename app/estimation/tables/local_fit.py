@@ -34,11 +34,11 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from app.estimation.tables.dual import Dual
-from app.estimation.tables.posterior import MOST_ROWS, Posterior, incidence
+from app.estimation.tables.posterior import MOST_ROWS, Posterior, incidence, sparse_bytes
 from app.estimation.tables.residuals import Residuals, Unbiased
 from app.estimation.tables.restrictions import Restriction, Values, Weighed, values_on, weighed_on
 from app.measurements.pieces import Combination
-from app.spaces.lazy import lazy
+from app.spaces.lazy import kept_of, lazy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Groups, Nested, Question, Sum
 from app.spaces.tensor import FloatArray, IntArray
@@ -62,6 +62,8 @@ LEAST_FITTED = 0.05
 LEAST_PRIOR = 1e-9
 #: How many sets of attributes are remembered with what is known on them, and how many numbers of fits (48 MiB).
 MOST_SETS, MOST_NUMBERS = 256, 3 << 21
+#: What a set of attributes takes beside, and a fit.
+_PLACE_BYTES = 8 << 10
 #: What a fit takes while it is made: for each pair of rows of its largest system (products of sparse matrices, the
 #: system, its factor), for each row and answer, and for each cell and table.
 _SYSTEM_BYTES, _COLUMN_BYTES, _CELL_BYTES = 40, 24, 64
@@ -149,6 +151,17 @@ class Fit:
         values, cells = sum(len(k.values) for k in self.known), self.counts.size
         return cells * (2 + len(self.known)) + min(values, cells) ** 2
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes now."""
+        told = sum(
+            each.values.nbytes
+            + each.variances.nbytes
+            + (each.labels.nbytes if isinstance(each, Values) else sparse_bytes(each.counted))
+            for each in self.known
+        )
+        return int(self.counts.nbytes + told + sum(posterior.nbytes for posterior in kept_of(self, "_posterior")))
+
     @lazy
     def _posterior(self) -> Posterior:
         fitted = np.maximum(self.counts.reshape(-1), LEAST_FITTED)
@@ -189,6 +202,11 @@ class LocalFits:
     def version(self) -> int:
         """How many measurements there are."""
         return self._residuals.version
+
+    @property
+    def nbytes(self) -> int:
+        """About what is remembered, in bytes."""
+        return sum(fit.nbytes for _, fit in self._fits.values()) + _PLACE_BYTES * len(self._places)
 
     def fit(self, question: Question) -> Fit:
         """The fit for a question: over all cells that it tells apart, at least. Where the search does not meet its

@@ -17,7 +17,7 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse import csc_array, issparse, vstack
 
 from app.estimation.tables.restrictions import Values, Weighed
-from app.spaces.lazy import lazy
+from app.spaces.lazy import kept_of, lazy
 from app.spaces.tensor import FloatArray, IntArray
 
 #: The most values, where there are more cells too, that are taken into account: a second or so.
@@ -51,6 +51,14 @@ class Posterior:
         self._exact = exact
         self._counted, self._variances = incidence(rows, cells), np.concatenate([*(v.variances for v in rows), []])
         self._by_values = len(self._variances) <= cells
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes now."""
+        made = sum(root.nbytes for root in kept_of(self, "_root")) + sum(
+            sums.nbytes for sums, _ in kept_of(self, "_whole")
+        )
+        return int(self._prior.nbytes + self._variances.nbytes + made) + sparse_bytes(self._counted)
 
     @lazy
     def _root(self) -> FloatArray:
@@ -105,6 +113,11 @@ class Posterior:
             against = shared - against if self._by_values else against
             variances = variances - against * against / variance
         return np.asarray(np.maximum(variances, 0.0))
+
+
+def sparse_bytes(matrix: csc_array) -> int:
+    """The bytes of a sparse matrix."""
+    return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)
 
 
 def incidence(known: Sequence[Values | Weighed], cells: int) -> csc_array:

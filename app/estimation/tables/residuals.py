@@ -78,6 +78,8 @@ _MANY_STEPS = 32.0
 _MOST_UNLIKE = 24
 #: Reaches of so many questions are remembered, of at most so many answers each.
 _REMEMBERED, _MOST_REMEMBERED = 256, 1 << 10
+#: About what a measurement takes in memory, and each of its cells.
+_MEASUREMENT_BYTES, _CELL_BYTES = 16 << 10, 40
 #: Weights below this part of the largest are what rounding left of zeros.
 _ROUNDING = 2.0**-40
 #: The same of sums of squares.
@@ -140,6 +142,7 @@ class Residuals:
         # What entered the closed form, each with its level along each of its attributes.
         self._entered: list[tuple[Counts | Contrast, Key]] = []
         self._reaches: dict[Hashable, FloatArray] = {}
+        self._cells = 0
         if total is not None:
             self._residuals[()] = Pooled(np.array(float(total)), math.inf)
 
@@ -165,6 +168,11 @@ class Residuals:
         """How many measurements of any kind there are."""
         return len(self.measurements) + len(self.contrasts) + len(self.combinations)
 
+    @property
+    def nbytes(self) -> int:
+        """About what it takes in memory: of each cell what was measured, and what is known of it in several places."""
+        return _CELL_BYTES * self._cells + _MEASUREMENT_BYTES * self.version
+
     def add(self, measurement: Counts | Contrast | Combination) -> bool:
         """Take in a measurement; what it touches are the residuals of its own levels and coarser ones.
 
@@ -177,6 +185,7 @@ class Residuals:
         marginal = measurement.marginal
         self.check(marginal.attributes, marginal.sizes)
         self._reaches.clear()
+        self._cells += marginal.cells
         if isinstance(measurement, Combination):
             self.combinations.append(measurement)
             return False
