@@ -144,6 +144,8 @@ def released(
             told = line["measurement"]
             parts = told.get("strategy") or [{"marginal": told["marginal"], "moment": None, "multiplier": 1}]
             assert told["noise"]["kind"] == "gaussian"
+            if any("rows" in part for part in parts):
+                continue  # for a quantile, where what was released says so: test_quantile_rows_audit.py has them
             scale, start = Fraction(told["noise"]["scale"]), 0
             for part in parts:
                 truth = exact(part)
