@@ -126,10 +126,13 @@ class VaultStore:
         found = self._sources.register(spec)
         data = found.data
         contents = {"upload": found.identity.sha256, "numbers": content_of(data)}
-        if spec.prepare is not None or isinstance(data, RecordsData):
-            file = found.identity
-        else:
-            file = _saved(data.array if isinstance(data, DenseData) else data.about)
+        match data:
+            case DenseData() if spec.prepare is None:
+                file = _saved(data.array)
+            case SourceData():
+                file = _saved(data.about)
+            case _:
+                file = found.identity
         upload = Upload(published(spec), float(data.mass), file, data, contents, found.report.view())
         if isinstance(data, SourceData) and isinstance(spec.source, PostgresTable):
             return replace(upload, connection=spec.source.connection)

@@ -86,6 +86,16 @@ def storable(value: Any) -> bool:
     return not isinstance(value, str) or "\0" not in value
 
 
+def lay(database: Database, source: Any) -> None:
+    """The records in a table, beside a column that nobody declares."""
+    attributes, types, records, _ = source
+    names = [attribute.get("column", attribute["name"]) for attribute in attributes]
+    database.fill(
+        [("not declared", "bytea"), *((name, TYPES[kind]) for name, kind in zip(names, types, strict=True))],
+        [[b"x", *record] for record in records],
+    )
+
+
 @given(source=sources(), data=st.data())
 def test_what_is_told_is_what_a_plain_loop_counts(database: Database, source: Any, data: st.DataObject) -> None:
     """All cells, and counts by classes, of any declaration; records outside refuse. Would catch a value that this
@@ -93,11 +103,7 @@ def test_what_is_told_is_what_a_plain_loop_counts(database: Database, source: An
     attributes, types, records, _ = source
     assume(all(kind in TYPES for kind in types))
     assume(all(storable(value) for record in records for value in record))
-    names = [attribute.get("column", attribute["name"]) for attribute in attributes]
-    database.fill(
-        [("not declared", "bytea"), *((name, TYPES[kind]) for name, kind in zip(names, types, strict=True))],
-        [[b"x", *record] for record in records],
-    )
+    lay(database, source)
     expected = plain.count(attributes, records)
     if expected.outside or not records:
         with pytest.raises(InvalidDataset) as refused:

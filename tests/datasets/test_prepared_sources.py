@@ -23,13 +23,14 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import TableSpec, parse_spec, published, written
 from app.storage.private_data import DenseData, RecordsData
 from app.storage.readers import read_private, tables
-from app.storage.sources import CountedSource, ParquetFolders, PostgresTables, Sources, files, parquet
+from app.storage.sources import CountedSource, ParquetFolders, PostgresTables, Sources, files, parquet, postgresql
 from tests.datasets.outside import SCHEMA, Database, outside
 from tests.datasets.source_files import BUDGET, JSON, declare, write
 from tests.datasets.test_connections import KEY, added
 from tests.datasets.test_connections import hosts as hosts
 from tests.datasets.test_connections import url as url
 from tests.datasets.test_postgresql_sources import TYPES, storable
+from tests.datasets.test_postgresql_sources import lay as lay_table
 from tests.datasets.test_sources import MEMORY, lay, sources, table
 from tests.kit.noise import Noise
 from tests.kit.service import Service, ask, serving, unique, where
@@ -121,11 +122,7 @@ def test_tables_are_read_as_an_upload_is(database: Database, tmp_path_factory: A
     assume(records)
     assume(all(kind in TYPES for kind in types))
     assume(all(storable(value) for record in records for value in record))
-    names = [attribute.get("column", attribute["name"]) for attribute in attributes]
-    database.fill(
-        [("not declared", "bytea"), *((name, TYPES[kind]) for name, kind in zip(names, types, strict=True))],
-        [[b"x", *record] for record in records],
-    )
+    lay_table(database, source)
     columns = {
         a["name"]: pa.array([record[axis] for record in records], kind)
         for axis, (a, kind) in enumerate(zip(attributes, types, strict=True))
@@ -221,6 +218,28 @@ def test_a_table_beyond_memory_is_refused(database: Database) -> None:
     prepared = PostgresTables(lambda name: database.reader, 60.0, memory_limit=50)
     with pytest.raises(InvalidDataset, match="CURATOR_MEMORY_LIMIT"):
         prepared.prepare(declared(ATTRIBUTES, **DECLARED))
+
+
+def test_null_is_not_the_empty_text(database: Database) -> None:
+    """Where that is a declared value, and so is whatever stands for null in a copy. Would catch a record that counts as
+    what it does not say.
+    """
+    database.fill([("word", "text")], [[""], [None], ["\\NULL"], ["\\NULL"], ["a"]])
+    attribute = {"name": "word", "values": ["", "\\NULL", "a"], "missing": True}
+    found = of_database(database).register(declared([attribute]))
+    assert isinstance(found.data, DenseData)
+    assert found.data.array.tolist() == [1, 2, 1, 1]
+
+
+def test_more_categories_than_are_looked_for_where_they_lie(database: Database) -> None:
+    """Whoever is told to let prepare be vault does so. Would catch a bound of counting that holds for reading too."""
+    fill(database)
+    labels = ["north", "south", *(f"ward {number}" for number in range(postgresql.MOST_CATEGORIES))]
+    attribute = {**ATTRIBUTES[0], "values": labels}
+    counted = {key: value for key, value in attribute.items() if key != "outside"}
+    with pytest.raises(InvalidDataset, match="prepare be vault"):
+        of_database(database).register(declared([counted], prepare=None))
+    assert of_database(database).register(declared([attribute], **DECLARED)).data.mass == 7
 
 
 def test_a_column_that_is_not_there_is_named(database: Database) -> None:

@@ -28,7 +28,7 @@ from psycopg import sql
 
 from app.declarations.attributes import Attribute
 from app.declarations.errors import CuratorError, InvalidDataset
-from app.declarations.spec import PostgresTable, TableSpec, parse_spec
+from app.declarations.spec import PostgresTable, TableSpec, parse_spec, published
 from app.services.errors import SourceUnavailable
 from app.spaces.counts import CellCounts
 from app.storage import readers
@@ -55,6 +55,8 @@ _KINDS: dict[str, Kind] = {
     "bool": "truth",
     **dict.fromkeys(("date", "timestamp"), "time"),
 }
+#: What stands in a copy for null, which is another text than the empty one; longer where it is declared as a value.
+_NULL = "\\NULL"
 #: Types that hold what is no number, or has no end; and the largest float.
 _ENDLESS = ("float4", "float8", "numeric")
 _MOST = repr(sys.float_info.max)
@@ -65,10 +67,13 @@ _SETTINGS = (
     "SET LOCAL extra_float_digits = 1",
     "SET LOCAL standard_conforming_strings = on",
 )
-_TABLE = """
+_WRITES = (
+    "has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE') "
+    "OR has_any_column_privilege(c.oid, 'INSERT, UPDATE')"
+)
+_TABLE = f"""
     SELECT c.oid, c.relkind, c.relrowsecurity, c.relispartition,
-        has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')
-        OR has_any_column_privilege(c.oid, 'INSERT, UPDATE')
+        {_WRITES}
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relname = %s
 """
@@ -77,15 +82,12 @@ _COLUMNS = """
     FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
     WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
-
-
-_RIGHTS = """
+_RIGHTS = f"""
     SELECT rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls,
         has_database_privilege(current_database(), 'CREATE'),
         coalesce(sum((w.writes)::int), 0), coalesce(sum((w.reads)::int), 0)
     FROM pg_roles LEFT JOIN (
-        SELECT has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')
-                OR has_any_column_privilege(c.oid, 'INSERT, UPDATE') AS writes,
+        SELECT {_WRITES} AS writes,
             has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') AS reads
         FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
         WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
@@ -94,14 +96,16 @@ _RIGHTS = """
 """
 
 
+def _connected(url: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, application_name="curator", prepare_threshold=None)
+
+
 def complaints(url: str) -> list[str]:
     """What is wrong with a database, or with what its role may do: it should read tables, and do nothing else. Nothing
     of the database's own words.
     """
     try:
-        with psycopg.connect(
-            url, connect_timeout=_CONNECT_SECONDS, application_name="curator", prepare_threshold=None
-        ) as connection:
+        with _connected(url) as connection:
             connection.read_only = True
             connection.execute("SET LOCAL statement_timeout = '10s'")
             found = connection.execute(_RIGHTS).fetchone()
@@ -168,11 +172,14 @@ class PostgresTables:
             SourceUnavailable: when the database cannot be reached.
         """
         with open(os.memfd_create("table", os.MFD_CLOEXEC), "w+b") as memory:
+            null = _NULL
+            while any(null in map(str, attribute.values or ()) for attribute in spec.attributes):
+                null += "\\"
             with self._asked(spec) as table:
-                table.copy(memory, self._memory_limit)
+                table.copy(memory, self._memory_limit, null)
             memory.flush()
-            attributes = tuple(attribute.model_copy(update={"column": None}) for attribute in spec.attributes)
-            plain = spec.model_copy(update={"source": None, "prepare": None, "attributes": attributes})
+            words = (*(spec.null_values or ()), null)
+            plain = published(spec).model_copy(update={"source": None, "prepare": None, "null_values": words})
             path = Path(f"/proc/self/fd/{memory.fileno()}")
             read = self._readers.read_private(plain, "table.csv", path, memory_limit=self._memory_limit)
             with path.open("rb") as copied:
@@ -217,9 +224,7 @@ class PostgresTables:
             raise InvalidDataset("source: name a connection and a table, as clinic.visits")
         url = self._connect(source.connection)
         try:
-            with psycopg.connect(
-                url, connect_timeout=_CONNECT_SECONDS, application_name="curator", prepare_threshold=None
-            ) as connection:
+            with _connected(url) as connection:
                 connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
                 connection.read_only = True
                 for setting in _SETTINGS:
@@ -254,7 +259,9 @@ class _Table(Dialect):
 
     def __init__(self, connection: psycopg.Connection[Any], spec: TableSpec, schema: str, name: str) -> None:
         self._connection, self._spec = connection, spec
-        self._words = {f"w{axis}": _labels(a) for axis, a in enumerate(spec.attributes) if a.values is not None}
+        # Nothing is looked for in a table that is copied.
+        sought = spec.attributes if spec.prepare is None else ()
+        self._words = {f"w{axis}": _labels(a) for axis, a in enumerate(sought) if a.values is not None}
         found = connection.execute(_TABLE, [schema, name]).fetchone()
         if found is None:
             raise InvalidDataset("source.table: there is no such table, or the connection's role does not see it")
@@ -291,8 +298,8 @@ class _Table(Dialect):
         (told,) = self._fetched(query)
         return [int(number) for number in told]
 
-    def copy(self, memory: IO[bytes], most: int) -> None:
-        """Write what is declared of all records as CSV, each column under its attribute's name.
+    def copy(self, memory: IO[bytes], most: int, null: str) -> None:
+        """Write what is declared of all records as CSV, each column under its attribute's name, and null as this word.
 
         Raises:
             InvalidDataset: when a column is not there, or the text takes more bytes.
@@ -317,7 +324,8 @@ class _Table(Dialect):
             found.append(f"{text} AS {sql.Identifier(name).as_string(self._connection)}")
         names = ", ".join(f"c{position}" for position in range(len(self._columns)))
         table = self._table.replace("%%", "%")  # no parameters here
-        query = f"COPY (SELECT {', '.join(found)} FROM {table} AS t({names})) TO STDOUT (FORMAT csv, HEADER)"
+        how = f"FORMAT csv, HEADER, NULL {sql.Literal(null).as_string(self._connection)}"
+        query = f"COPY (SELECT {', '.join(found)} FROM {table} AS t({names})) TO STDOUT ({how})"
         size = 0
         with self._connection.cursor() as cursor, cursor.copy(query.encode()) as copying:
             for piece in copying:
