@@ -8,12 +8,7 @@ from pathlib import Path
 from app.bootstrap import log_keys
 from app.bootstrap.clock import utc_now
 from app.bootstrap.places import check_place, note_of_ledger, place_of_files
-from app.bootstrap.preconditions import (
-    StartRefused,
-    check_database_exists,
-    operators_settings,
-    standing_still,
-)
+from app.bootstrap.preconditions import StartRefused, check_database_exists, operators_settings, standing_still
 from app.http import problems
 from app.services.upkeep import forfeit as forfeit_all
 from app.services.upkeep import reseal

@@ -9,9 +9,8 @@ from sqlalchemy import Engine
 
 from app.bootstrap.preconditions import StartRefused
 from app.settings import Settings
-from app.storage.blobs import Blobs, FileNote, Folder, Note
+from app.storage.blobs import Blobs, FileNote, Folder, Note, UnfitStore
 from app.storage.ledger_watch import NAME
-from app.storage.objects import ObjectNote, Objects, UnfitStore, opened
 from app.storage.turns import turns_of
 
 
@@ -23,6 +22,8 @@ def place_of_files(settings: Settings, engine: Engine) -> Blobs:
     """
     if settings.vault_objects is None:
         return Folder(settings.vault_dir)
+    from app.storage.objects import Objects, opened  # whoever has a folder does not load the store's client
+
     with _asked():
         return Objects(opened(settings.vault_objects), turns_of(engine))
 
@@ -35,19 +36,20 @@ def note_of_ledger(settings: Settings) -> Note:
     """
     if settings.vault_objects is None:
         return FileNote(settings.data_dir / NAME)
+    from app.storage.objects import ObjectNote, opened
+
     with _asked():
         return ObjectNote(opened(settings.vault_objects), NAME)
 
 
 def check_place(place: Blobs) -> None:
-    """Check that an object store keeps what is put into it.
+    """Check that a place keeps what is put there.
 
     Raises:
         StartRefused: when it does not, or cannot be asked.
     """
-    if isinstance(place, Objects):
-        with _asked():
-            place.check()
+    with _asked():
+        place.check()
 
 
 @contextmanager

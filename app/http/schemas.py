@@ -36,13 +36,16 @@ class PrincipalRequest(Body):
     role: Annotated[Any, WithJsonSchema({"enum": ["admin", "analyst", "auditor"]})]
 
 
+_Url = Annotated[Any, WithJsonSchema({"type": "string", "format": "password", "maxLength": 4096})]
+
+
 class ConnectionRequest(Body):
     """A connection to be added."""
 
     refusal = "give name and url, and nothing else"
 
     name: Annotated[Any, WithJsonSchema({"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,62}$"})]
-    url: Annotated[Any, WithJsonSchema({"type": "string", "format": "password", "maxLength": 4096})]
+    url: _Url
 
 
 class UrlRequest(Body):
@@ -50,7 +53,7 @@ class UrlRequest(Body):
 
     refusal = "give url, and nothing else"
 
-    url: Annotated[Any, WithJsonSchema({"type": "string", "format": "password", "maxLength": 4096})]
+    url: _Url
 
 
 class KeyRequest(Body):

@@ -46,8 +46,20 @@ class Opened(NamedTuple):
     size: int
 
 
+class UnfitStore(Exception):
+    """A place does not keep what was put as it was, or what was removed gone."""
+
+
 class Blobs(Protocol):
     """A place for private files. Errors are OSError, and name no content."""
+
+    def check(self) -> None:
+        """Find out whether the place keeps to this.
+
+        Raises:
+            UnfitStore: when it does not.
+            OSError: when it cannot be asked.
+        """
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Put pieces, one after another, under a name; durable on return. After an error nothing is there.
@@ -91,6 +103,9 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+
+    def check(self) -> None:
+        """A file system keeps what is put there."""
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         make_private_folder(self._path)

@@ -23,7 +23,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store
 
-from app.storage.blobs import FileStamp, Noted, Opened
+from app.storage.blobs import FileStamp, Noted, Opened, UnfitStore
 from app.storage.turns import Turns
 
 if TYPE_CHECKING:
@@ -41,10 +41,6 @@ RETRIES, RETRY_SECONDS = 3, 10
 _CHUNK = 1 << 20
 #: An object by which it is found out what the store does about conditions.
 _PROBE, _PROBED = "put-once", b"This object is never overwritten.\n"
-
-
-class UnfitStore(Exception):
-    """An object store does not keep what was put as it was, or what was removed gone."""
 
 
 def opened(url: str) -> S3Store:

@@ -13,7 +13,7 @@ import pytest
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms.protocol import Buy, Measured
 from app.curator.opening import Opening, Pins
-from app.curator.planners.table import held_bytes
+from app.curator.planners.table import most_bytes
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
@@ -97,7 +97,7 @@ def test_it_is_what_is_allocated(number: int, together: int, monkeypatch: pytest
     asked = Asked()
     asked.ask(number, together)
     assert 0.7 * asked.allocated - (1 << 20) < asked.accounted < 1.5 * asked.allocated + (1 << 20)
-    assert asked.accounted < held_bytes(asked.session.dataset.space)
+    assert asked.accounted < most_bytes(asked.session.dataset.space)
     if together == 3 and number > 30:
         # The planted fault: an account that forgets what standard errors take.
         monkeypatch.setattr(Posterior, "nbytes", 0)

@@ -15,9 +15,9 @@ import obstore
 import pytest
 
 from app.storage import objects, turns
-from app.storage.blobs import Blobs, FileNote, Folder, Note, Noted
+from app.storage.blobs import Blobs, FileNote, Folder, Note, Noted, UnfitStore
 from app.storage.database import make_engines
-from app.storage.objects import ObjectNote, Objects, UnfitStore, opened
+from app.storage.objects import ObjectNote, Objects, opened
 from app.storage.turns import ServerTurns, Turns, turns_of
 from tests.kit.objects import SECRET, Store, object_store
 from tests.kit.patience import patience

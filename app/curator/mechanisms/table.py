@@ -27,7 +27,7 @@ from app.curator.mechanisms.protocol import (
 )
 from app.curator.mechanisms.recorded import RecordedMechanism, out_of_reach
 from app.curator.opening import Opening
-from app.curator.planners.table import TablePlan, foretold, funds_of, held_bytes, residuals_of
+from app.curator.planners.table import TablePlan, foretold, funds_of, most_bytes, residuals_of
 from app.curator.workloads import values_bytes
 from app.estimation.intervals import Estimates
 from app.measurements.record import Purchase
@@ -178,11 +178,11 @@ class TableMechanism(RecordedMechanism[Evidence]):
 
     def nbytes(self, updates: int) -> int:
         """About what measurements and fits take, kept within limits of their own, and every declared value."""
-        return held_bytes(self._space)
+        return most_bytes(self._space)
 
     def held_bytes(self, state: Evidence) -> int:
         """What measurements and fits take now, and every declared value: seldom more than a part of what they may."""
-        return min(state.nbytes + values_bytes(self._space), held_bytes(self._space))
+        return min(state.nbytes + values_bytes(self._space), most_bytes(self._space))
 
     def working_bytes(self, state: Evidence, query: Query) -> int:
         """The memory that the cells of one question take, counted and drawn, and what is made of them."""

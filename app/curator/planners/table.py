@@ -67,7 +67,7 @@ def foretold(dataset: PublicDataset, found: Foretelling) -> Expectation:
     return of_table(found, dataset.space)
 
 
-def held_bytes(space: Space) -> int:
+def most_bytes(space: Space) -> int:
     """About what measurements and fits take, and every declared value."""
     return _OWN_BYTES + values_bytes(space)
 

@@ -18,7 +18,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.plan import Offer
 from app.curator.planners.rounds import Iterations, construction_of, iterations
-from app.curator.planners.table import TablePlan, gaussian_of, held_bytes, residuals_of
+from app.curator.planners.table import TablePlan, gaussian_of, most_bytes, residuals_of
 from app.curator.request import SessionRequest
 from app.curator.workloads import compiled, counts_records
 from app.declarations.errors import InvalidRequest
@@ -108,7 +108,7 @@ class WorkloadPlan(TablePlan):
 
     def measuring_bytes(self, space: Space) -> int:
         """About what measuring takes."""
-        return held_bytes(space)
+        return most_bytes(space)
 
     def document(self) -> dict[str, Any]:
         """As JSON: with how many measurements there are, their cells where these are known ahead, the least and the
