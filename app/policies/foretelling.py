@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -140,17 +140,22 @@ class Foretelling:
     def counts(self, number: int = 1) -> Errors:
         """Those of counts under conditions on ``one_attribute`` and on ``two_attributes``, half the values of each, and
         of a ``cell`` of a marginal of two attributes, or of one where there are no two or they have too many: medians
-        over some."""
+        over some.
+
+        What the first of them buys for all of them is taken to be measured.
+        """
+        due = [*self._due, *self._policy.base(self._left)]
+        left = self._left - sum(self._policy.price(buy.noise) for buy in due[len(self._due) :])
         ones = [(a,) for a in self._sampled]
         pairs = list(itertools.combinations(self._sampled, 2))
         twos = _some(pairs) or ones
         tables = self._tables(twos) or self._tables(ones)
 
-        def of(sets: Sequence[tuple[int, ...]]) -> float | None:
-            return _median([self._count(Product.over({a: self._half(a) for a in each}), number) for each in sets])
+        def of(questions: Iterable[Question]) -> float | None:
+            return _median([self._count(question, number, due, left) for question in questions])
 
-        cell = _median([self._count(Cells(table), number) for table in tables])
-        return {"one_attribute": of(ones), "two_attributes": of(twos), "cell": cell}
+        one, two = ([Product.over({a: self._half(a) for a in each}) for each in sets] for sets in (ones, twos))
+        return {"one_attribute": of(one), "two_attributes": of(two), "cell": of(map(Cells, tables))}
 
     def reaches(
         self, asked: CompiledStatistic, buy: Wanted, confidence: float, *, adaptive: bool = False
@@ -158,7 +163,7 @@ class Foretelling:
         """How far the intervals of a statistic's answers reach once this is bought for it: half their width, in its
         unit; NaN where too few records are expected for a value.
         """
-        policy = Policy(self._known(_about(asked)), self._funds)
+        policy = Policy(self._known(_about(asked), self._due), self._funds)
         moments = self._own_moments()
         self._learn(policy, moments, buy)
         shown = Statistics(policy, moments).shown(asked, confidence, adaptive)
@@ -193,9 +198,9 @@ class Foretelling:
                 found = found * shares.sum()
         return found
 
-    def _known(self, attributes: Sequence[int]) -> Residuals:
-        """All that is known of some attributes after the opening. A measurement tells of them what its sums over all
-        others do: that takes no more, however many there are."""
+    def _known(self, attributes: Sequence[int], due: Sequence[Wanted]) -> Residuals:
+        """All that is known of some attributes once this is measured. A measurement tells of them what its sums over
+        all others do: that takes no more, however many there are."""
         inside, told = frozenset(attributes), dict[Marginal, tuple[float, FloatArray | float]]()
 
         def add(whole: Marginal, variance: float, values: FloatArray | None) -> None:
@@ -212,7 +217,7 @@ class Foretelling:
             if not np.isnan(variances).any():
                 marginal = rows.marginal.onto(inside)
                 add(marginal, float(variances.mean()), values)
-        for buy in self._due:
+        for buy in due:
             add(buy.marginal, buy.noise.variance, None)
         found = self._residuals.fresh()
         for marginal, (precision, summed) in told.items():
@@ -238,13 +243,13 @@ class Foretelling:
 
     # What is foretold of one question.
 
-    def _count(self, question: Question, number: int) -> float:
-        """The root mean square over the answers."""
+    def _count(self, question: Question, number: int, due: Sequence[Wanted], left: float) -> float:
+        """The root mean square over the answers, where this is measured before and so much is left."""
         if self._funds.within is not None:
             return self._funds.within / normal_quantile(self._funds.confidence)
-        policy = Policy(self._known(question.attributes), self._funds)
+        policy = Policy(self._known(question.attributes, due), self._funds)
         known = float(policy.residuals.unbiased(question).variances.mean())
-        buy = policy.purchase(question, policy.ahead(question, self._left, number - 1))
+        buy = policy.purchase(question, policy.ahead(question, left, number - 1))
         if buy is None or known <= buy.noise.variance:
             return math.sqrt(known)
         return math.sqrt(float(policy.residuals.variances_after(question, buy.strategy, buy.noise.variance).mean()))
@@ -253,7 +258,7 @@ class Foretelling:
         """None where it would not be answered."""
         if not is_sound(asked, capacity):
             return None
-        policy, moments = Policy(self._known(_about(asked)), self._funds), self._own_moments()
+        policy, moments = Policy(self._known(_about(asked), self._due), self._funds), self._own_moments()
         statistics = Statistics(policy, moments)
         left = policy.ahead(asked.question, self._left, number - 1, whole=True)
         buy = statistics.decide(asked, left, None, ANY)

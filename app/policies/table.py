@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -43,7 +43,7 @@ from app.measurements.noise_search import (
 from app.measurements.pieces import Counts
 from app.measurements.record import serving
 from app.measurements.rows import Sensitivity
-from app.measurements.strategies.tables import TableStrategy
+from app.measurements.strategies.tables import MOST_PARTS, Part, TableStrategy, shares
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Product, Question, Sum
 from app.spaces.tensor import FloatArray
@@ -224,6 +224,8 @@ class Policy:
         #: How often each marginal was bought.
         self._bought: Counter[Marginal] = Counter()
         self._dense: DenseFit | None = None
+        #: Whether the base of counts is known, as far as was looked.
+        self._based = False
 
     def copied(self) -> Self:
         """Another to decide with: the fits that it makes, from which later ones start, it remembers for itself. What it
@@ -300,25 +302,58 @@ class Policy:
         if self.mode in ("laplace", "free") or not d:
             return []
         part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
-        found = [(self._starting((a,)), part * funds.renyi / d) for a in self._attributes]
-        pairs: list[Marginal] = []
-        if self.mode == "lift" and 0 < math.comb(d, 2) <= min(self._questions, MOST_PAIRS):
-            bins = {a: _bins(self._start(a)) for a in self._attributes}
-            pairs = [
-                Marginal.of(self._sizes, {a: bins[a] for a in pair})
-                for pair in itertools.combinations(self._attributes, 2)
-            ]
-        if pairs and self._serve(pairs):
-            # Within the bins of two-way marginals one-way ones alone tell values apart.
-            binned = [a for a in self._attributes if self._start(a).cells > MOST_BINS]
-            found = [
-                (one, ONE_WAYS_PART * funds.renyi / len(binned) if one.attributes[0] in binned else share)
-                for one, share in found
-            ]
-            part = TWO_WAYS_PART if self._questions < MANY * len(pairs) else MANY_PART
-            found += [(pair, part * funds.renyi / len(pairs)) for pair in pairs]
-        bought = []
-        for marginal, share in found:
+        ones = {self._starting((a,)): part * funds.renyi / d for a in self._attributes}
+        return self._unknown(ones if self._waits else ones | self._base(funds.renyi))
+
+    def base(self, left: float) -> list[Wanted]:
+        """What answers about counts are made of best, and is not known yet: the first of them that is paid for buys it
+        where nobody said how many questions there will be. Nothing where the opening buys it.
+
+        Of questions about numbers alone, as statistics are, it would tell little, and they are often the first.
+
+        Args:
+            left: what is left of the session's share.
+        """
+        if not self._waits or self._based:
+            return []
+        found = self._unknown(self._base(left))
+        # One alone would be taken for what the question is answered from.
+        self._based = len(found) < 2
+        return [] if self._based else found
+
+    @property
+    def _waits(self) -> bool:
+        """Whether the base of counts waits for the first of them: where the record of one answer holds all of it."""
+        funds, d = self._funds, len(self._attributes)
+        return self.mode == "lift" and funds.questions is None and d > 2 and math.comb(d, 2) + d < MOST_PARTS
+
+    def _base(self, renyi: float) -> dict[Marginal, float]:
+        """All two-way marginals, and what is paid for each, where they serve so many questions.
+
+        Args:
+            renyi: what all shares are parts of.
+        """
+        d = len(self._attributes)
+        # As many as at the opening, whenever that is: so that what is known then stays known.
+        questions = _UNDECLARED if self._funds.questions is None else self._funds.questions
+        if self.mode != "lift" or not 0 < math.comb(d, 2) <= min(questions, MOST_PAIRS):
+            return {}
+        bins = {a: _bins(self._start(a)) for a in self._attributes}
+        pairs = [
+            Marginal.of(self._sizes, {a: bins[a] for a in pair}) for pair in itertools.combinations(self._attributes, 2)
+        ]
+        if not _serve(pairs, questions):
+            return {}
+        # Within the bins of two-way marginals one-way ones alone tell values apart.
+        binned = [a for a in self._attributes if self._start(a).cells > MOST_BINS]
+        found = {self._starting((a,)): ONE_WAYS_PART * renyi / len(binned) for a in binned}
+        part = TWO_WAYS_PART if questions < MANY * len(pairs) else MANY_PART
+        return found | dict.fromkeys(pairs, part * renyi / len(pairs))
+
+    def _unknown(self, shares: Mapping[Marginal, float]) -> list[Wanted]:
+        """Purchases of marginals for these shares, but of what is known as well."""
+        found = []
+        for marginal, share in shares.items():
             noise = self.noise(share)
             if noise is None:
                 continue
@@ -326,8 +361,8 @@ class Policy:
                 known = self.residuals.unbiased(Cells(marginal))
                 if (known.variances <= noise.variance).all():
                     continue
-            bought.append(Wanted.of(marginal, noise))
-        return bought
+            found.append(Wanted.of(marginal, noise))
+        return found
 
     def _enough(self, within: float) -> list[Wanted]:
         """The whole table, so that all sums of its cells are known as well as is asked for; nothing where they are.
@@ -482,7 +517,9 @@ class Policy:
 
     def record(self, question: Question, bought: Bought | None) -> None:
         """Take note of a question about counts, and of what was measured for it."""
-        self.note(question, paid=bought is not None)
+        # What later counts are answered from as well is no purchase for this one.
+        single = bought is not None and (question.additive or len(bought.counts) == 1)
+        self.note(question, paid=single)
         if bought is None:
             return
         for counts in bought.counts:
@@ -491,7 +528,7 @@ class Policy:
             if self._is_whole(counts.marginal):
                 self._whole.add(counts.marginal.attributes)
         # Of answers that add up no fit is shown, and none was expected.
-        if self.mode in ("lift", "contract") and not question.additive:
+        if self.mode in ("lift", "contract") and single and not question.additive:
             values, variances = own(question, *bought.counts)
             squared = float(np.mean(np.square(values - bought.prediction.values)))
             self._scores.learn(squared, float(variances.mean()), bought.prediction.standard_error)
@@ -613,7 +650,7 @@ class Policy:
         if question.additive:
             return self._adding(question).values
         values = self._expected(question, self._fit(question))
-        if bought is not None:
+        if bought is not None and len(bought.counts) == 1:
             values = self.residuals.known_zero(question, self._near(question, *bought.counts, values=values))
         return np.clip(values, *possible(question, self.residuals.public_total))
 
@@ -676,7 +713,32 @@ class Policy:
             and slack * self.kappa * prediction.standard_error <= self._error(question, wanted)
         ):
             return None
-        return wanted
+        base = [] if wanted is None else self.base(left)
+        return self._with_base(question, base, left) if base else wanted
+
+    def _with_base(self, question: Question, base: Sequence[Wanted], left: float) -> Wanted | None:
+        """The base of counts, and beside it the question's own marginal where that will be worth its share of what is
+        left then."""
+        prices = [self.price(buy.noise) for buy in base]
+        marginals, paid = [buy.marginal for buy in base], sum(prices)
+        joint = self._together(marginals, prices)
+        whole = self._worth_whole(question)
+        own = self._whole_of(question) if whole and not question.shape else question.marginal_of(self._sizes)
+        share = (left - paid) / (1 + self._later(question, whole))
+        noise = self.noise(share)
+        if joint is None or noise is None or own in marginals:
+            return joint
+        after = self.residuals.variances_after(question, joint.strategy, joint.noise.variance)
+        if np.nan_to_num(after, nan=math.inf).mean() <= self._error(question, Wanted.of(own, noise)) ** 2:
+            return joint
+        return self._together([*marginals, own], [*prices, share])
+
+    def _together(self, marginals: Sequence[Marginal], prices: Sequence[float]) -> Wanted | None:
+        """Several marginals in one measurement, for about these prices."""
+        multipliers = shares([1] * len(prices), prices)
+        strategy = TableStrategy(tuple(map(Part, marginals, itertools.repeat(None), multipliers)))
+        noise = self.noise(sum(prices), strategy.sensitivity)
+        return None if noise is None else Wanted(strategy, noise)
 
     def _worth(self, question: Question, left: float) -> Wanted | None:
         """The purchase of the question's share."""
@@ -875,11 +937,12 @@ class Policy:
     def _starting(self, attributes: tuple[int, ...]) -> Marginal:
         return Marginal.of(self._sizes, {a: self.residuals.starting.get(a) for a in attributes})
 
-    def _serve(self, pairs: list[Marginal]) -> bool:
-        """Whether two-way marginals at the opening serve so many questions: where what a sum over a quarter of the
-        cells of one would be off by, squared, is not many times that of a release for each question."""
-        cells = sum(math.prod(pair.sizes) for pair in pairs)
-        return cells / (4 * TWO_WAYS_PART) <= WORSE * self._questions
+
+def _serve(pairs: Sequence[Marginal], questions: int) -> bool:
+    """Whether two-way marginals at the opening serve so many questions: where what a sum over a quarter of the cells of
+    one would be off by, squared, is not many times that of a release for each question."""
+    cells = sum(math.prod(pair.sizes) for pair in pairs)
+    return cells / (4 * TWO_WAYS_PART) <= WORSE * questions
 
 
 def own(question: Question, measurement: Counts) -> tuple[FloatArray, FloatArray]:

@@ -18,6 +18,7 @@ from app.estimation.tables.local_fit import LocalFits
 from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
+from app.measurements.strategies.tables import Part
 from app.policies.table import Bought, Funds, Policy, Wanted
 from app.privacy.ledger import Budget
 from app.spaces.partition import Marginal
@@ -67,16 +68,20 @@ def funds(epsilon: float, pure: bool, questions: int | None) -> Funds:
     return Funds(float(budget.order), float(budget.total), epsilon, pure, questions)
 
 
-def drawn(table: World, buy: Wanted, rng: np.random.Generator) -> Counts:
-    """A measurement, with noise of NumPy on whole counts."""
-    exact = table.marginal(buy.marginal)
-    scale = float(buy.noise.scale)
-    if buy.noise.kind == "laplace":
+def drawn(table: World, buy: Wanted, rng: np.random.Generator) -> tuple[Counts, ...]:
+    """A measurement of counts, of one marginal or of several at once, with noise of NumPy on whole numbers."""
+    return tuple(_drawn(table, part, buy.noise, rng) for part in buy.strategy.parts)
+
+
+def _drawn(table: World, part: Part, law: Noise, rng: np.random.Generator) -> Counts:
+    exact = table.marginal(part.marginal).astype(np.int64) * part.multiplier
+    scale = float(law.scale)
+    if law.kind == "laplace":
         ratio = -math.expm1(-1 / scale)
         noise = rng.geometric(ratio, exact.shape) - rng.geometric(ratio, exact.shape)
     else:
         noise = np.rint(rng.normal(0, scale, exact.shape)).astype(np.int64)
-    return Counts(buy.marginal, buy.noise, exact.astype(np.int64) + noise)
+    return Counts(part.marginal, law, exact + noise, part.multiplier)
 
 
 class Session:
@@ -91,10 +96,11 @@ class Session:
         self.paid = 0
         for buy in self.policy.opening():
             self._pay(buy)
-            self.policy.residuals.add(drawn(table, buy, rng))
+            for counts in drawn(table, buy, rng):
+                self.policy.residuals.add(counts)
 
     def _pay(self, buy: Wanted) -> None:
-        self.left -= self.policy.price(buy.noise)
+        self.left -= self.policy.price(buy.noise, buy.strategy.sensitivity)
         assert self.left > -1e-9, "more was spent than there is"
 
     def ask(self, question: Question) -> Bought | None:
@@ -104,7 +110,7 @@ class Session:
         if buy is not None:
             self._pay(buy)
             self.paid += 1
-            bought = Bought(prediction, (drawn(self.table, buy, self.rng),))
+            bought = Bought(prediction, drawn(self.table, buy, self.rng))
         self.policy.record(question, bought)
         return bought
 
@@ -227,7 +233,7 @@ def histogram(table: World, questions: list[Question], epsilon: float, seed: int
     started, score, rng = time.perf_counter(), Score(), np.random.default_rng(seed)
     whole = Marginal.of(table.sizes, dict.fromkeys(range(len(table.sizes))))
     buy = Wanted.of(whole, Noise("laplace", Decimal(repr(1 / epsilon)), 0))
-    measured = drawn(table, buy, rng)
+    (measured,) = drawn(table, buy, rng)
     total = max(float(measured.values.sum()), 1.0)
     base = np.ones(())
     for axis in range(len(table.sizes)):
@@ -263,7 +269,7 @@ def offline(table: World, questions: list[Question], epsilon: float, seed: int) 
     residuals = Residuals(table.sizes)
     for attributes in maximal:
         buy = Wanted.of(Marginal.of(table.sizes, dict.fromkeys(attributes)), Noise("gaussian", scale, 0))
-        residuals.add(drawn(table, buy, rng))
+        residuals.add(*drawn(table, buy, rng))
     fits = LocalFits(residuals)
     for question in questions:
         score.take(fits.fit(question).values(question) - table.exact(question))

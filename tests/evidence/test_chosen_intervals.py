@@ -113,8 +113,7 @@ def test_what_is_measured_for_a_chosen_question_is_not_chosen() -> None:
         asked = Product.over({0: values > np.median(values)})
         prediction, buy = session.policy.decide(asked, float(session.left), within=60.0, adaptive=True)
         assert buy is not None
-        made = session._made(buy)
-        bought = Bought(prediction, (made,))
+        bought = Bought(prediction, session._made(buy))
         session.policy.record(asked, bought)
         shown = session.policy.shown(asked, bought, 0.95, adaptive=True)
         exact = float(table.sum(axis=1)[values > np.median(values)].sum())

@@ -22,6 +22,7 @@ from app.measurements.noise import Noise
 from app.measurements.noise_search import laplace_cost
 from app.measurements.pieces import Counts, counts_of
 from app.measurements.record import Measurement
+from app.measurements.strategies.tables import Part
 from app.policies.foretelling import Foretelling
 from app.policies.table import Bought, Funds, OutOfReach, Policy, Prediction, Wanted, own
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
@@ -69,29 +70,40 @@ def question(rng: np.random.Generator) -> Question:
 
 
 def drawn(table: np.ndarray, buy: Wanted, rng: np.random.Generator) -> Counts:
-    whole = Cells(buy.marginal)
-    outside = tuple(a for a in range(table.ndim) if a not in buy.marginal.attributes)
-    exact = whole.of(table.sum(axis=outside), [Partition.singles(n) for n in buy.marginal.sizes])
-    scale = float(buy.noise.scale)
-    if buy.noise.kind == "laplace":
+    """A measurement of one marginal."""
+    (counts,) = all_drawn(table, buy, rng)
+    return counts
+
+
+def all_drawn(table: np.ndarray, buy: Wanted, rng: np.random.Generator) -> tuple[Counts, ...]:
+    """A measurement of one marginal, or of several at once."""
+    return tuple(_drawn(table, part, buy.noise, rng) for part in buy.strategy.parts)
+
+
+def _drawn(table: np.ndarray, part: Part, law: Noise, rng: np.random.Generator) -> Counts:
+    whole = Cells(part.marginal)
+    outside = tuple(a for a in range(table.ndim) if a not in part.marginal.attributes)
+    exact = whole.of(table.sum(axis=outside), [Partition.singles(n) for n in part.marginal.sizes])
+    scale = float(law.scale)
+    if law.kind == "laplace":
         ratio = -math.expm1(-1 / scale)
         noise = rng.geometric(ratio, exact.shape) - rng.geometric(ratio, exact.shape)
     else:
         noise = np.rint(rng.normal(0, scale, exact.shape)).astype(np.int64)
-    return Counts(buy.marginal, buy.noise, np.asarray(exact).astype(np.int64) + noise)
+    return Counts(part.marginal, law, np.asarray(exact).astype(np.int64) * part.multiplier + noise, part.multiplier)
 
 
 def exact_price(policy: Policy, order: float, buy: Wanted) -> Fraction:
-    """What the ledger charges, by its own exact arithmetic."""
-    gamma = policy._funds.gamma
+    """What the ledger charges, by its own exact arithmetic: a record is in one cell of each marginal, times what its
+    counts are multiplied by."""
+    moved = [policy._funds.gamma * part.multiplier for part in buy.strategy.parts]
+    scale = Fraction(buy.noise.scale)
     if policy.pure:
-        return gamma / Fraction(buy.noise.scale)
-    event = (
-        DiscreteLaplaceAnswer(Fraction(buy.noise.scale), gamma)
-        if buy.noise.kind == "laplace"
-        else DiscreteGaussianAnswer(Fraction(buy.noise.scale), gamma**2)
-    )
-    return Fraction(renyi_cost(event, Decimal(repr(order))))
+        return sum((by / scale for by in moved), Fraction(0))
+    if buy.noise.kind == "gaussian":
+        return Fraction(renyi_cost(DiscreteGaussianAnswer(scale, sum(by**2 for by in moved)), Decimal(repr(order))))
+    costs = [renyi_cost(DiscreteLaplaceAnswer(scale, by), Decimal(repr(order))) for by in moved]
+    return sum(map(Fraction, costs), Fraction(0))
 
 
 class Session:
@@ -104,17 +116,17 @@ class Session:
         self.opening: list[Counts] = []
         self.records: list[tuple[Question, Bought | None]] = []
         for buy in self.policy.opening():
-            self.opening.append(self._made(buy))
+            self.opening += self._made(buy)
             self.policy.residuals.add(self.opening[-1])
 
-    def _made(self, buy: Wanted) -> Counts:
+    def _made(self, buy: Wanted) -> tuple[Counts, ...]:
         self.left -= exact_price(self.policy, self.allowed.order, buy)
         assert self.left >= 0
-        return drawn(self.table, buy, self.rng)
+        return all_drawn(self.table, buy, self.rng)
 
     def ask(self, asked: Question, within: float | None = None) -> Bought | None:
         prediction, buy = self.policy.decide(asked, float(self.left), within)
-        bought = None if buy is None else Bought(prediction, (self._made(buy),))
+        bought = None if buy is None else Bought(prediction, self._made(buy))
         self.policy.record(asked, bought)
         self.records.append((asked, bought))
         return bought
@@ -126,7 +138,7 @@ def same(one: tuple[Prediction, Wanted | None], other: tuple[Prediction, Wanted 
     if (bought is None) != (other_bought is None):
         return False
     if bought is not None and other_bought is not None:
-        mine, theirs = ((each.marginal, each.noise) for each in (bought, other_bought))
+        mine, theirs = ((each.strategy, each.noise) for each in (bought, other_bought))
         if mine != theirs:
             return False
     close = np.allclose(left.values, right.values, rtol=1e-4, atol=1e-3)
@@ -378,6 +390,48 @@ def test_what_is_known_as_well_is_not_bought_again() -> None:
     assert Policy(session.policy.residuals, funds(questions=20)).opening() == []
     # What would be known better is.
     assert len(Policy(session.policy.residuals, funds(4.0, questions=20)).opening()) >= 6
+
+
+def test_what_counts_are_made_of_waits_for_the_first_of_them() -> None:
+    """Where nobody said how many questions there will be the opening buys one-way marginals alone. The first count that
+    is paid for buys all two-way ones with it, as well as a session whose opening does. No later one buys them again,
+    nor does one of a session that goes on from its records. Would catch two-way marginals that a session of means pays
+    for, that none pays for, or that are paid for twice."""
+    table = counts(5)
+    session, declared = Session(table, funds(), 1), Session(table, funds(questions=100), 1)
+    pairs = [Marginal.of(SIZES, dict.fromkeys(pair)) for pair in itertools.combinations(range(len(SIZES)), 2)]
+    assert [each.marginal.attributes for each in session.opening] == [(a,) for a in range(len(SIZES))]
+    assert session.policy.share(Product.over({}), float(session.left)) > 0.19 * RENYI
+    asked = Cells(Marginal.of(SIZES, dict.fromkeys((0, 1, 2))))
+    first = session.ask(asked)
+    assert first is not None
+    assert [each.marginal for each in first.counts] == [*pairs, asked.marginal]
+    for pair in pairs:
+        ours, theirs = (each.policy.residuals.unbiased(Cells(pair)).variances.mean() for each in (session, declared))
+        assert ours <= 1.05 * theirs
+    later = session.ask(Cells(Marginal.of(SIZES, dict.fromkeys((1, 2, 3)))))
+    assert later is None or len(later.counts) == 1
+    assert not session.policy.base(float(session.left))
+    again = Policy(Residuals(SIZES), session.allowed)
+    for measurement in [*session.opening, *first.counts]:
+        again.residuals.add(measurement)
+    assert not again.base(float(session.left))
+
+
+def test_what_counts_are_made_of_is_foretold() -> None:
+    """Of a session that has yet to buy two-way marginals counts are foretold as they are once it has. Would catch an
+    expectation of what one-way marginals tell."""
+    rng = np.random.default_rng(2)
+    before, after = (Policy(Residuals(SIZES), funds()) for _ in range(2))
+    left = after.total
+    for buy in after.opening():
+        left -= after.price(buy.noise)
+        after.residuals.add(drawn(counts(3), buy, rng))
+    for buy in after.base(left):
+        left -= after.price(buy.noise)
+        after.residuals.add(drawn(counts(3), buy, rng))
+    told = Foretelling(after, (), left).counts()
+    assert foretold(before) == pytest.approx(told, rel=1e-9)
 
 
 def test_modes() -> None:
