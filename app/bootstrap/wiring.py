@@ -144,7 +144,8 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
                 "postgresql": PostgresTables(
                     outside.open, settings.source_deadline_seconds, readers, settings.memory_limit
                 ),
-            }
+            },
+            settings.request_timeout_seconds,
         ),
         KeptFiles(vault, store),
     )

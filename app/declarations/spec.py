@@ -185,6 +185,13 @@ class TableSpec(Declaration):
         description="vault: the source's records are read once, as an upload is, and kept; left out: they are counted "
         "where they lie",
     )
+    answer_seconds: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=3600,
+        description="replies for which a source is asked leave so long after that began, however long it takes; left "
+        "out: after whole ticks of the server's",
+    )
 
     @field_validator("null_values")
     @classmethod
@@ -216,10 +223,14 @@ class TableSpec(Declaration):
                 raise ValueError("column: an upload's columns are called as their attributes: rename them there")
             if self.prepare is not None:
                 raise ValueError("prepare: an upload is read and kept as it is: leave it out, or name a source")
+            if self.answer_seconds is not None:
+                raise ValueError("answer_seconds: an upload is asked in memory: leave it out, or name a source")
             return self
         if self.prepare is not None:
             if self.encoding is not None:
                 raise ValueError("encoding: a source knows its own: leave it out")
+            if self.answer_seconds is not None:
+                raise ValueError("answer_seconds: a source that is prepared is asked once: leave it out")
             columns = [attribute.column or attribute.name for attribute in self.attributes]
             if self.unit is not None and self.unit.column in columns:
                 raise ValueError("unit: the column that says whose record it is is no attribute: leave it out there")

@@ -189,6 +189,11 @@ class Metrics:
             "Replies that were not there at the answering deadline",
             registry=self.registry,
         )
+        self._late_sources = Counter(
+            "curator_late_source_replies_total",
+            "Replies for which records were counted for longer than the declared answer_seconds",
+            registry=self.registry,
+        )
         self._refusals = Counter(
             "curator_refusals_total",
             "Requests and connections turned away, by reason",
@@ -216,6 +221,10 @@ class Metrics:
     def tallied(self, outcome: str) -> None:
         """Count that records were to be counted where they lie, by what became of it."""
         self._tallies.labels(outcome).inc()
+
+    def late_source(self) -> None:
+        """Count a reply that was to leave at a declared second, and could not."""
+        self._late_sources.inc()
 
     def late(self) -> None:
         """Count a reply that missed the answering deadline."""

@@ -57,6 +57,7 @@ class AskedCounts:
         ask: has counts by classes counted where the records are, in the order asked: arrays of their shapes. It may
             take minutes.
         kept: what was told before.
+        seconds: after which whoever waits for more goes on, however long it takes; 0 where nobody declared it.
     """
 
     def __init__(
@@ -65,8 +66,9 @@ class AskedCounts:
         records: int,
         ask: Callable[[Sequence[CellCounts]], list[IntArray]],
         kept: KeptCounts,
+        seconds: float = 0.0,
     ) -> None:
-        self.shape, self._records, self._ask, self._kept = shape, records, ask, kept
+        self.shape, self._records, self._ask, self._kept, self._seconds = shape, records, ask, kept, seconds
         self._known: dict[str, CellCounts] = {}
         self._arrays: OrderedDict[str, IntArray] = OrderedDict()
         self._lock, self._asking = threading.RLock(), threading.Lock()
@@ -110,7 +112,7 @@ class AskedCounts:
             else:
                 found.append((tally, needed, counts))
         if lacking:
-            raise NotCounted(lambda: self._count(lacking))
+            raise NotCounted(lambda: self._count(lacking), self._seconds)
         return (_told(tally, needed, counts) for tally, needed, counts in found)
 
     def _found(self, needed: CellCounts) -> IntArray | None:

@@ -217,11 +217,12 @@ class NotCounted(Exception):
 
     Attributes:
         count: has them counted, which may take minutes; then the same is asked again. It raises what counting meets.
+        seconds: after which whoever asked goes on, however long counting takes, where the declaration says it; else 0.
     """
 
-    def __init__(self, count: Callable[[], None]) -> None:
+    def __init__(self, count: Callable[[], None], seconds: float = 0.0) -> None:
         super().__init__("numbers are yet to be counted where the records are")
-        self.count = count
+        self.count, self.seconds = count, seconds
 
 
 class ExactCounts(Protocol):

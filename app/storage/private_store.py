@@ -225,7 +225,9 @@ class VaultStore:
 
     def _asked(self, space: Space, name: str, data: SourceData) -> ExactCounts:
         """The numbers of records that stay where they are."""
-        return AskedCounts(space.shape, data.mass, self._sources.asking(data), self._kept.of(name))
+        return AskedCounts(
+            space.shape, data.mass, self._sources.asking(data), self._kept.of(name), self._sources.seconds(data)
+        )
 
     @property
     def held(self) -> int:

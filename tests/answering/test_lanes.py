@@ -119,6 +119,9 @@ class Told:
     def __init__(self) -> None:
         self.sources: list[str] = []
 
+    def late_source(self) -> None:
+        pass
+
     def tallied(self, outcome: str) -> None:
         pass
 

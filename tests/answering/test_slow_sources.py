@@ -17,6 +17,7 @@ from app.services.answering import aside, costs, group, lane
 from app.services.answering.parked import Parked
 from app.services.answering.tickets import LONG_BATCH
 from app.services.errors import Unavailable
+from app.spaces.counts import NotCounted
 from app.storage import private_store
 from tests.kit.patience import patience
 from tests.kit.plain_counts import PlainCounts
@@ -203,10 +204,12 @@ def test_numbers_that_are_never_the_right_ones_end(world: World, told_by: Callab
 
 
 def test_whoever_waited_goes_on_after_whole_ticks() -> None:
-    """Counting takes .03, .12 and .25 of ticks of .1 s, or fails at once: replies come at .1, .2 and .3, and .1. Would
-    catch a reply that tells how long an engine took."""
+    """Counting takes .03, .12 and .25 of ticks of .1 s, or fails at once: replies come at .1, .2 and .3, and .1. Where
+    .5 s are declared they come at .5, with numbers or without; and one that takes .52 at a whole tick, .6. Would catch
+    a reply that tells how long an engine took, or that it failed, and a late one that is not counted."""
     ends: list[str] = []
-    parked = Parked(8, 0.1, SimpleNamespace(tallied=ends.append))
+    late_ones: list[None] = []
+    parked = Parked(8, 0.1, SimpleNamespace(tallied=ends.append, late_source=lambda: late_ones.append(None)))
     parked.start()
     back: dict[float, float] = {}
     done = threading.Semaphore(0)
@@ -215,20 +218,23 @@ def test_whoever_waited_goes_on_after_whole_ticks() -> None:
     def failing() -> None:
         raise OSError
 
-    for number, (seconds, count) in enumerate([(0.03, None), (0.12, None), (0.25, None), (0.0, failing)]):
+    asked = [(0.03, None, 0.0), (0.12, None, 0.0), (0.25, None, 0.0), (0.0, failing, 0.0)]
+    asked += [(0.03, None, 0.5), (0.0, failing, 0.5), (0.52, None, 0.5)]
+    for number, (seconds, count, declared) in enumerate(asked):
 
         def end(error: Any, number: int = number) -> None:
             back[number] = time.monotonic() - began
             done.release()
 
-        parked.wait(f"analyst-{number}", count or partial(time.sleep, seconds), end)
-    for _ in range(4):
+        parked.wait(f"analyst-{number}", NotCounted(count or partial(time.sleep, seconds), declared), end)
+    for _ in asked:
         assert done.acquire(timeout=60)
     parked.stop()
-    assert sorted(ends) == ["counted"] * 3 + ["unavailable"]
+    assert sorted(ends) == ["counted"] * 5 + ["unavailable"] * 2
+    assert len(late_ones) == 1
     assert not len(parked)
     late = patience(0.09)
-    for number, ticks in enumerate([1, 2, 3, 1]):
+    for number, ticks in enumerate([1, 2, 3, 1, 5, 5, 6]):
         assert ticks * 0.1 <= back[number] + 1e-3 < ticks * 0.1 + late, (number, back)
 
 

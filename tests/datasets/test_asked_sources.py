@@ -270,11 +270,12 @@ def service(var: Path, lake: Path) -> Iterator[Service]:
         yield service
 
 
-def registered(service: Service, lake: Path, prefix: str) -> tuple[str, Path]:
+def registered(service: Service, lake: Path, prefix: str, **more: Any) -> tuple[str, Path]:
     """A data set of files of its own, and where these are."""
     name = unique(prefix)
     shutil.copytree(lake / "quux", lake / name)
     declared = {**declare(ATTRIBUTES, f"{name}/*.parquet"), "name": name, "budget": {"epsilon": 50.0, "delta": 1e-9}}
+    declared |= more
     reply = service.admin.post("/v1/datasets", files={"spec": (None, json.dumps(declared))})
     assert reply.status_code == 201, reply.text
     assert reply.json()["report"]["read"] == 500
@@ -310,6 +311,32 @@ def test_answers_are_those_of_the_records(service: Service, lake: Path) -> None:
     # It is shrunk towards what is likely under the noise that it would have had; counts are 0 or about 42.
     assert np.reshape(marginal, (3, 12)) == pytest.approx(table, abs=12)
     assert audited(service.principal("auditor"), all=True)["verdict"] == "holds"
+
+
+@pytest.mark.api
+def test_replies_leave_at_the_declared_second(service: Service, lake: Path) -> None:
+    """What is counted is answered two seconds after it was asked for, found or not; what was counted before, at once.
+    Would catch a declaration that nobody heeds, and one that keeps what needs no source waiting."""
+    name, files = registered(service, lake, "seconds", answer_seconds=2)
+    assert service.admin.get(f"/v1/datasets/{name}").json()["domain"]["answer_seconds"] == 2
+    analyst = service.principal("analyst")
+    session = opened(analyst, name, "gaussian")
+
+    def asked(query: JSON) -> tuple[int, float]:
+        began = time.monotonic()
+        reply = analyst.post(f"/v1/sessions/{session}/queries", json=query)
+        return reply.status_code, time.monotonic() - began
+
+    status, took = asked(where(ward=1, month=2))
+    assert status == 200
+    assert 2.0 <= took < 2.0 + patience(0.6)
+    status, took = asked(where(ward=2, month=3))
+    assert status == 200
+    assert took < patience(1.0)
+    shutil.rmtree(files)
+    status, took = asked(where(ward=1, year=2))
+    assert status == 503
+    assert 2.0 <= took < 2.0 + patience(0.6)
 
 
 @pytest.mark.api

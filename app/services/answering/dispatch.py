@@ -123,7 +123,7 @@ class Answering:
 
     def have_counted(self, actor: Principal, lacking: NotCounted, back: Callable[[CuratorError | None], None]) -> None:
         """Have numbers counted that an opening of a principal's lacks; see :meth:`.parked.Parked.wait`."""
-        self.context.parked.wait(actor.name, lacking.count, back)
+        self.context.parked.wait(actor.name, lacking, back)
 
     @property
     def residents(self) -> tuple[int, int]:

@@ -77,7 +77,7 @@ class Groups:
         self._rounds = Rounds(context, residents)
         self._slow = SlowAskers()
         #: Requests of the last group that wait for numbers, and what counts them.
-        self.parked: list[tuple[Ticket, Callable[[], None]]] = []
+        self.parked: list[tuple[Ticket, NotCounted]] = []
         #: Whether a commit is tried again.
         self.stalled = False
         #: Whether nothing more is begun: what is under way ends as if its client had hung up.
@@ -101,7 +101,7 @@ class Groups:
         if not group:  # all of it was deferred
             return
         meter = self._context.meter
-        self.parked = [(ticket, count) for ticket, count in work.parked if ticket.error is None]
+        self.parked = [(ticket, lacking) for ticket, lacking in work.parked if ticket.error is None]
         waiting = {ticket for ticket, _ in self.parked}
         served = [ticket for ticket in group if ticket not in waiting]
         self._context.leave(served)
@@ -288,7 +288,7 @@ class Groups:
             return
         live = self._residents.get(ticket.session)
         others = None if live is None else self._others(live, ticket)
-        work.parked.append((ticket, lacking.count if others is None else lambda: _all_of(lacking, others)))
+        work.parked.append((ticket, lacking if others is None else _both(lacking, others)))
 
     def _others(self, live: Live, ticket: Ticket) -> NotCounted | None:
         """What the other questions of a request lack, as far as they tell: so they need not wait one after another.
@@ -462,10 +462,14 @@ class Groups:
             raise Unavailable(found.detail, found.retry_after)
 
 
-def _all_of(*lacking: NotCounted) -> None:
-    """Have all of these counted."""
-    for each in lacking:
-        each.count()
+def _both(lacking: NotCounted, others: NotCounted) -> NotCounted:
+    """All that two questions of one data set lack."""
+
+    def count() -> None:
+        lacking.count()
+        others.count()
+
+    return NotCounted(count, lacking.seconds)
 
 
 def _begun(work: Work) -> list[Ticket]:

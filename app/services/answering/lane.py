@@ -218,12 +218,12 @@ class Lane(threading.Thread):
         behind them.
         """
         parked, self._groups.parked = self._groups.parked, []
-        for ticket, count in parked:
+        for ticket, lacking in parked:
             parking = self._parked[ticket.session] = Parking(ticket, self._waiting.withdraw(ticket.session))
             if any(other.kind == "close" for other in parking.behind):
                 self._end(parking)
             else:
-                self._context.parked.wait(ticket.actor, count, partial(self._counted, parking))
+                self._context.parked.wait(ticket.actor, lacking, partial(self._counted, parking))
 
     def _end(self, parking: Parking) -> None:
         """Let a request wait no longer whose session is to be closed: whoever does so does not wait for minutes."""

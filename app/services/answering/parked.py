@@ -3,8 +3,9 @@
 A request that lacks such numbers is parked outside of its lane: no row is held for it, and no noise was drawn. What
 else is asked of its session waits behind it. When the numbers are counted it is considered anew.
 
-What an engine's time tells is told in whole ticks: whoever waited goes on a whole number of them after he began to
-wait, whatever became of it.
+What an engine's time tells is told in whole ticks: whoever waited goes on as many seconds after he began to wait as the
+data set declares, and where that was too short, or nothing is declared, a whole number of ticks after it; whatever
+became of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import structlog
 from app.declarations.errors import CuratorError
 from app.services.answering.aside import Aside
 from app.services.errors import Unavailable
+from app.spaces.counts import NotCounted
 
 logger = structlog.get_logger(__name__)
 
@@ -30,6 +32,8 @@ class Meter(Protocol):
     """Counts what may be counted: how countings ended, and never how long they took."""
 
     def tallied(self, outcome: str) -> None: ...
+
+    def late_source(self) -> None: ...
 
 
 class Parked:
@@ -57,9 +61,9 @@ class Parked:
         """Begin nothing more."""
         self._aside.stop()
 
-    def wait(self, actor: str, count: Callable[[], None], back: Callable[[CuratorError | None], None]) -> None:
-        """Have numbers counted for a principal. Then ``back`` is called, in another thread, with why they cannot be
-        counted, if so.
+    def wait(self, actor: str, lacking: NotCounted, back: Callable[[CuratorError | None], None]) -> None:
+        """Have numbers counted that a principal's request lacks. Then ``back`` is called, in another thread, with why
+        they cannot be counted, if so.
         """
         began, mark = time.monotonic(), object()
 
@@ -68,18 +72,23 @@ class Parked:
             back(error)
 
         def work() -> None:
-            error = self._failure(count)
+            error = self._failure(lacking.count)
             # The thread is for others: nobody's counting waits for another's tick.
-            later = threading.Timer(self._left(began), end, [error])
+            later = threading.Timer(self._left(began, lacking.seconds), end, [error])
             later.daemon = True
             later.start()
 
         self._waiting.add(mark)
         self._aside.do(actor, work)
 
-    def _left(self, began: float) -> float:
-        """Seconds until a whole number of ticks has passed."""
-        return self._tick - (time.monotonic() - began) % self._tick
+    def _left(self, began: float, declared: float) -> float:
+        """Seconds until as many have passed as are declared, or until a whole number of ticks has."""
+        passed = time.monotonic() - began
+        if passed < declared:
+            return declared - passed
+        if declared:
+            self._meter.late_source()
+        return self._tick - passed % self._tick
 
     def _failure(self, count: Callable[[], None]) -> CuratorError | None:
         """Why numbers are not counted; None once they are."""

@@ -29,7 +29,7 @@ from app.services.ports import (
     Transaction,
     WeightsRow,
 )
-from app.spaces.counts import ExactCounts
+from app.spaces.counts import ExactCounts, NotCounted
 
 
 class Meter(Protocol):
@@ -102,7 +102,7 @@ class Work:
     done: list[Ticket] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     unfitted: list[str] = field(default_factory=list)
-    parked: list[tuple[Ticket, Callable[[], None]]] = field(default_factory=list)
+    parked: list[tuple[Ticket, NotCounted]] = field(default_factory=list)
     ballast: Ballast | None = None
 
     @property

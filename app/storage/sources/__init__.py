@@ -16,6 +16,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from app.declarations.errors import InvalidDataset
 from app.declarations.spec import DEFAULT_CAPACITY, TableSpec
 from app.services.errors import SourceMoved, Unavailable
 from app.spaces.counts import CellCounts
@@ -132,10 +133,11 @@ class Sources:
 
     Args:
         kinds: who has those of each type of source.
+        patience: how many seconds clients wait for a reply.
     """
 
-    def __init__(self, kinds: Mapping[str, Source]) -> None:
-        self._kinds = kinds
+    def __init__(self, kinds: Mapping[str, Source], patience: float = math.inf) -> None:
+        self._kinds, self._patience = kinds, patience
         self._moved: dict[str, None] = {}
 
     @property
@@ -152,11 +154,21 @@ class Sources:
             Unavailable: when what was counted are no counts of this declaration, or nothing can be counted now.
         """
         assert spec.source is not None
+        if (spec.answer_seconds or 0) >= self._patience:
+            raise InvalidDataset(
+                f"answer_seconds: nobody waits for more than {self._patience:g} seconds here: declare fewer, or "
+                "have the operator raise CURATOR_REQUEST_TIMEOUT_SECONDS"
+            )
         kind = self._kinds[spec.source.type]
         found = kind.register(spec) if spec.prepare is None else kind.prepare(spec)
         if not _declared(spec, found):
             raise Unavailable("the server counted the source otherwise than it was declared: tell its operator")
         return found
+
+    @staticmethod
+    def seconds(data: SourceData) -> float:
+        """After how many seconds replies leave for which records are counted; 0 where the declaration does not say."""
+        return float(json.loads(data.about.tobytes())["spec"].get("answer_seconds") or 0)
 
     def asking(self, data: SourceData) -> Callable[[Sequence[CellCounts]], list[IntArray]]:
         """What asks the records of a table, as long as they are those that were registered."""
