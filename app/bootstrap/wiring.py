@@ -140,7 +140,10 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         readers,
         Sources(
             {
-                "parquet": ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit),
+                **dict.fromkeys(
+                    ("parquet", "delta"),
+                    ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit),
+                ),
                 "postgresql": PostgresTables(
                     outside.open, settings.source_deadline_seconds, readers, settings.memory_limit
                 ),

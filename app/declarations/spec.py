@@ -128,6 +128,32 @@ class ParquetFiles(Model):
         return value
 
 
+class DeltaTable(Model):
+    """A version of a Delta table on the server's own disk, in the place of an upload: the Parquet files that it is made
+    of. ``table`` and ``version`` are of the registration alone: what is kept and shown has the type.
+    """
+
+    type: Literal["delta"]
+    table: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=512,
+        description="the table's folder, relative to a folder that the operator names",
+    )
+    version: Whole | None = Field(default=None, ge=0, le=2**53, description="of the table, which is never left")
+
+    @field_validator("table")
+    @classmethod
+    def _table(cls, value: str | None) -> str | None:
+        parts = (value or "x").split("/")
+        if any(part in ("", ".", "..") or set(part) & set("*?[\0") for part in parts):
+            raise ValueError(
+                "a table is a folder below the server's folders for sources, such as lake/visits: no pattern, no "
+                'leading "/", no ".", ".." or empty name between two "/"'
+            )
+        return value
+
+
 class PostgresTable(Model):
     """A table of PostgreSQL, in the place of an upload. ``connection`` and ``table`` are of the registration alone:
     what is kept and shown has the type.
@@ -146,7 +172,7 @@ class PostgresTable(Model):
 
 
 #: Where the records of a table are, in the place of an upload.
-Source = Annotated[ParquetFiles | PostgresTable, Field(discriminator="type")]
+Source = Annotated[ParquetFiles | DeltaTable | PostgresTable, Field(discriminator="type")]
 #: Conditions that are written as they are read.
 Zero = Annotated[Where, PlainSerializer(written_where)]
 #: The most structural zeros of a table.

@@ -50,7 +50,7 @@ OLD = CellCounts((0,), (None,), (3,), where=((1, slice(3000, 6000)),))
 
 def asked_counts(declared: JSON, folder: Path, engine: Engine = parquet, memory: int = MEMORY) -> AskedCounts:
     """What a table's records are asked by, kept in memory alone."""
-    found = Sources({"parquet": ParquetFolders(engine, [folder], memory)})
+    found = Sources(dict.fromkeys(("parquet", "delta"), ParquetFolders(engine, [folder], memory)))
     spec = table(declared)
     data = found.register(spec).data
     assert isinstance(data, SourceData)

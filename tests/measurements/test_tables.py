@@ -112,7 +112,7 @@ TIMES = {"axis": 1, "least": 0, "places": 2}
         {"values": [0], "noise": NOISE, "strategy": [PART | {"moment": FROM | {"end": None}}]},
         {"values": [0], "noise": NOISE, "strategy": [PART | {"moment": FROM | {"end": "least", "power": 2}}]},
         {"values": [0], "noise": NOISE, "strategy": [PART | {"moment": FROM | {"end": "least", "times": TIMES}}]},
-        {"values": [0] * 65, "noise": NOISE, "strategy": [PART] * 65},
+        {"values": [0] * 129, "noise": NOISE, "strategy": [PART] * 129},
     ],
 )
 def test_what_is_no_document(document: dict[str, Any]) -> None:

@@ -58,22 +58,22 @@ class SourceFile:
 
 
 @contextmanager
-def opened(patterns: Sequence[str], folders: Sequence[Path]) -> Iterator[list[SourceFile]]:
+def opened(patterns: Sequence[str], folders: Sequence[Path], named: str | None = None) -> Iterator[list[SourceFile]]:
     """All files that match one of the patterns, in the order of their names.
 
+    Args:
+        patterns: of paths below the folders.
+        folders: the operator's.
+        named: the field of the declaration that names them; None where each pattern is in ``source.files``.
+
     Raises:
-        InvalidDataset: naming the pattern to change.
+        InvalidDataset: naming what to change.
     """
-    if not folders:
-        raise InvalidDataset(
-            "source: this server reads no files of its own: have its operator name their folders in "
-            "CURATOR_SOURCE_FOLDERS, or upload the file"
-        )
-    inside = [os.path.realpath(folder) for folder in folders]
+    inside = _inside(folders)
     with ExitStack() as closing:
         files: dict[str, SourceFile] = {}
         for number, pattern in enumerate(patterns):
-            where, found = f"source.files.{number}", 0
+            where, found = named or f"source.files.{number}", 0
             for folder in inside:
                 for name in _matching(folder, "", pattern.split("/"), inside, where):
                     found += 1
@@ -86,7 +86,8 @@ def opened(patterns: Sequence[str], folders: Sequence[Path]) -> Iterator[list[So
                     closing.callback(os.close, descriptor)
                     files[str(path)] = SourceFile(name, path, descriptor, _stamp(os.fstat(descriptor)))
             if not found:
-                raise InvalidDataset(f"{where}: no file of the server's folders for sources matches: correct it")
+                what = "matches" if named is None else "is what it names"
+                raise InvalidDataset(f"{where}: no file of the server's folders for sources {what}: correct it")
         if len({file.stamp[:2] for file in files.values()}) < len(files):
             raise InvalidDataset("source: two of the files are one, by a link: its records would count twice")
         if any(abs(time.time_ns() - file.stamp[4]) < STEP_SECONDS * 1e9 for file in files.values()):
@@ -94,6 +95,54 @@ def opened(patterns: Sequence[str], folders: Sequence[Path]) -> Iterator[list[So
             for file in files.values():
                 file.check()
         yield sorted(files.values(), key=lambda file: (file.name, str(file.path)))
+
+
+@contextmanager
+def held(pattern: str, folders: Sequence[Path], named: str) -> Iterator[SourceFile]:
+    """One file.
+
+    Raises:
+        InvalidDataset: naming what to change, when it is not there, or several are.
+    """
+    with opened([pattern], folders, named) as files:
+        if len(files) > 1:
+            raise _several(named)
+        yield files[0]
+
+
+def listed(name: str, folders: Sequence[Path], named: str) -> list[str]:
+    """The names in a folder that is below one of the operator's; none where there is no such folder.
+
+    Raises:
+        InvalidDataset: when it leads outside, or several of the operator's have one.
+    """
+    inside = _inside(folders)
+    found = [os.path.realpath(Path(folder, name)) for folder in inside if Path(folder, name).is_dir()]
+    if not all(_lies_in(path, inside) for path in found):
+        raise _outside(named)
+    if len(found) > 1:
+        raise _several(named)
+    return sorted(os.listdir(found[0])) if found else []
+
+
+def _inside(folders: Sequence[Path]) -> list[str]:
+    if not folders:
+        raise InvalidDataset(
+            "source: this server reads no files of its own: have its operator name their folders in "
+            "CURATOR_SOURCE_FOLDERS, or upload the file"
+        )
+    return [os.path.realpath(folder) for folder in folders]
+
+
+def _several(named: str) -> InvalidDataset:
+    return InvalidDataset(f"{named}: two of the server's folders for sources have one: name it otherwise")
+
+
+def _outside(where: str) -> InvalidDataset:
+    return InvalidDataset(
+        f"{where}: a link leads outside of the server's folders for sources: name other files, or have the operator "
+        "add the folder to CURATOR_SOURCE_FOLDERS"
+    )
 
 
 #: What files were, each by its name, its bytes and its SHA-256; and how it looked from outside then.
@@ -144,10 +193,7 @@ def _matching(folder: str, name: str, parts: Sequence[str], inside: Sequence[str
     for entry in entries:
         found = os.path.join(name, entry)
         if not _lies_in(os.path.realpath(Path(folder, found)), inside):
-            raise InvalidDataset(
-                f"{where}: a link leads outside of the server's folders for sources: name other files, or have the "
-                "operator add the folder to CURATOR_SOURCE_FOLDERS"
-            )
+            raise _outside(where)
         if rest:
             yield from _matching(folder, found, rest, inside, where)
         elif os.path.lexists(Path(folder, found)):

@@ -6,8 +6,9 @@ An engine's error text may hold values, and is never looked at.
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import ParquetFiles, TableSpec, parse_spec
+from app.declarations.spec import DeltaTable, ParquetFiles, TableSpec, parse_spec
 from app.spaces.counts import CellCounts
 from app.storage.readers.report import Report
 from app.storage.readers.tables import read_table
 from app.storage.sources import compiled
 from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
-from app.storage.sources.files import Looks, identity, looks, opened, same
+from app.storage.sources.delta import files_of
+from app.storage.sources.files import Identity, Looks, SourceFile, identity, looks, opened, same
 from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, digest_of
 
 #: Threads that the engine counts with.
@@ -75,7 +77,7 @@ def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int)
             "leave out attributes, or declare fewer values and bins"
         )
     counts = np.zeros(cells, np.int64)
-    with opened(_patterns(spec), folders) as files:
+    with _opened(spec, folders) as files:
         known = identity(files)
         with Engine(spec, [file.held for file in files], memory_limit) as engine:
             for number, file in enumerate(files, 1):
@@ -108,7 +110,7 @@ def prepare_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: in
     Raises:
         InvalidDataset: when files are not what is declared, or change meanwhile.
     """
-    with opened(_patterns(spec), folders) as files:
+    with _opened(spec, folders) as files:
         known = identity(files)
         data, report = read_table(spec, ".parquet", [Path(file.held) for file in files], memory_limit)
         for file in files:
@@ -138,8 +140,8 @@ def ask_source(
     assert isinstance(spec, TableSpec)
     numbers = [np.zeros(math.prod(each.shape), np.int64) for each in asked]
     try:
-        with opened(_patterns(spec), folders) as files:
-            known = [tuple(each) for each in what["files"]]
+        known = [tuple(each) for each in what["files"]]
+        with _opened(spec, folders, known) as files:
             if not same(files, known, [tuple(each) for each in (looked or what["looks"])]):
                 raise Moved
             records = [0] * len(asked)
@@ -161,16 +163,31 @@ def ask_source(
     return Told(np.concatenate(numbers), now)
 
 
-def _patterns(spec: TableSpec) -> Sequence[str]:
-    """The patterns of the files that a declaration names.
+def _opened(
+    spec: TableSpec, folders: Sequence[Path], known: Identity | None = None
+) -> AbstractContextManager[list[SourceFile]]:
+    """The files that a declaration names.
+
+    Args:
+        spec: of the table.
+        folders: those below which files are read.
+        known: what they were when the table was registered; None at that time.
 
     Raises:
         InvalidDataset: when it names none, as what is shown of one.
     """
-    assert isinstance(spec.source, ParquetFiles)
-    if spec.source.files is None:
+    source = spec.source
+    if isinstance(source, DeltaTable):
+        if source.table is None or source.version is None:
+            raise InvalidDataset("source: name the table and its version, as lake/visits and 41")
+        if known is None:
+            return opened(files_of(source.table, source.version, folders), folders, "source.version")
+        # A version has the files that it has, whatever was written to the table since.
+        return opened([escape(name) for name, *_ in known], folders, "source.version")
+    assert isinstance(source, ParquetFiles)
+    if source.files is None:
         raise InvalidDataset("source.files: name the files, as visits/2025-*.parquet")
-    return spec.source.files
+    return opened(source.files, folders)
 
 
 class Engine(Dialect):

@@ -1,0 +1,167 @@
+"""Delta tables: which Parquet files a version of one is made of, told by its log, which is read by no engine.
+
+A version is a set of files that are never altered, so that its files are what is looked at afterwards, and the log no
+more. It is read from the last checkpoint before it, and the commits since (Delta transaction log protocol, "Action
+Reconciliation"). What the files alone do not tell is refused: deleted rows, columns of other names, and values that
+stand in the log. As of any source nothing outside of the operator's folders is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from glob import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from app.declarations.errors import InvalidDataset
+from app.storage.sources.files import MOST_FILES, held, listed
+
+#: A commit and a checkpoint have so many bytes at most.
+MOST_LOG_BYTES = 1 << 28
+#: Commits between a checkpoint and a version are this many at most.
+MOST_COMMITS = 10_000
+_LOG = "_delta_log"
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+#: What is needed to read a table whose files alone tell its rows.
+_FEATURES = frozenset({"timestampNtz", "vacuumProtocolCheck"})
+_READER = 3
+_MAPPING = "delta.columnMapping.mode"
+
+_Action = Mapping[str, Any]
+
+
+def files_of(table: str, version: int, folders: Sequence[Path]) -> list[str]:
+    """The names of the files of a version, as patterns below the operator's folders that match each alone.
+
+    Args:
+        table: the table's folder, below one of these.
+        version: of the table.
+        folders: those below which files may be named.
+
+    Raises:
+        InvalidDataset: saying what to change: when there is no such table or version, or its files alone do not tell
+            what its rows are.
+    """
+    names = listed(f"{table}/{_LOG}", folders, "source.table")
+    if not any(_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names):
+        raise InvalidDataset("source.table: no Delta table below the server's folders for sources: correct it")
+    live: dict[str, None] = {}
+    told = {"protocol": False, "metaData": False}
+    for action in _actions(table, version, names, folders):
+        for kind, use in (("protocol", _check_protocol), ("metaData", _check_metadata)):
+            if action.get(kind) is not None:
+                use(action[kind])
+                told[kind] = True
+        if action.get("remove") is not None:
+            live.pop(_path(action["remove"]), None)
+        if action.get("add") is not None:
+            if action["add"].get("deletionVector") is not None:
+                raise InvalidDataset(_rewrite("rows of its files are deleted", "purge them (REORG ... APPLY (PURGE))"))
+            live[_path(action["add"])] = None
+    if not all(told.values()):
+        raise _damaged()
+    if not live:
+        raise InvalidDataset("source.version: the table has no files in this version: name another")
+    if len(live) > MOST_FILES:
+        raise InvalidDataset(f"source.version: more than {MOST_FILES} files: write fewer, larger ones (OPTIMIZE)")
+    return [escape(f"{table}/{path}") for path in live]
+
+
+def _actions(table: str, version: int, names: Sequence[str], folders: Sequence[Path]) -> Iterator[_Action]:
+    """What the log says up to a version, in its order.
+
+    Raises:
+        InvalidDataset: when that version is not told.
+    """
+    parts: dict[int, dict[int, str]] = {}
+    whole: dict[int, int] = {}
+    for name in names:
+        found = _CHECKPOINT.fullmatch(name)
+        if found and int(found[1]) <= version:
+            number, part, count = int(found[1]), int(found[2] or 1), int(found[3] or 1)
+            # One that was written in several parts stands beside none of other numbers of them.
+            if whole.setdefault(number, count) == count:
+                parts.setdefault(number, {})[part] = name
+    complete = [number for number, found in parts.items() if sorted(found) == [*range(1, whole[number] + 1)]]
+    start = max(complete, default=-1)
+    commits = {int(found[1]): name for name in names if (found := _COMMIT.fullmatch(name))}
+    needed = range(start + 1, version + 1)
+    if version - start > MOST_COMMITS or any(number not in commits for number in needed):
+        raise InvalidDataset("source.version: the table's log tells no such version any more, or yet: name another")
+    for _, name in sorted(parts.get(start, {}).items()):
+        yield from _read(f"{table}/{_LOG}/{name}", folders, _checkpointed)
+    for number in needed:
+        yield from _read(f"{table}/{_LOG}/{commits[number]}", folders, _committed)
+
+
+def _read(name: str, folders: Sequence[Path], how: Callable[[Path], list[_Action]]) -> list[_Action]:
+    with held(escape(name), folders, "source.table") as file:
+        if file.stamp[2] > MOST_LOG_BYTES:
+            raise InvalidDataset("source.table: its log is too long: write a checkpoint, and name a later version")
+        try:
+            found = how(Path(file.held))
+        except (ValueError, pa.ArrowException, RecursionError, OSError):
+            raise _damaged() from None
+        file.check()
+    if not all(isinstance(action, dict) for action in found):
+        raise _damaged()
+    return found
+
+
+def _committed(path: Path) -> list[_Action]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _checkpointed(path: Path) -> list[_Action]:
+    with pq.ParquetFile(path) as file:
+        told = file.read(columns=["protocol", "metaData", "add.path", "add.deletionVector", "remove.path"])
+    rows: list[_Action] = told.to_pylist(maps_as_pydicts="strict")
+    return rows
+
+
+def _check_protocol(protocol: _Action) -> None:
+    try:
+        reader, features = int(protocol["minReaderVersion"]), set(protocol.get("readerFeatures") or ())
+    except (KeyError, TypeError, ValueError):
+        raise _damaged() from None
+    # Columns of other names are looked for where the table says that it has some; vectors where a file has one.
+    if reader > _READER or features - _FEATURES - {"columnMapping", "deletionVectors"}:
+        raise InvalidDataset(_rewrite("it has features that are not read", "write it with fewer"))
+
+
+def _check_metadata(metadata: _Action) -> None:
+    if metadata.get("partitionColumns"):
+        raise InvalidDataset(_rewrite("it is partitioned, so that files have not all columns", "write it without"))
+    if (metadata.get("configuration") or {}).get(_MAPPING, "none") != "none":
+        raise InvalidDataset(_rewrite("its columns have other names in its files", f"write it without {_MAPPING}"))
+
+
+def _path(action: Any) -> str:
+    """A file's path below the table's folder.
+
+    Raises:
+        InvalidDataset: when it leads elsewhere.
+    """
+    try:
+        path = unquote(action["path"], errors="strict")
+        parts = path.split("/")
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise _damaged() from None
+    if "\0" in path or ":" in parts[0] or any(part in ("", ".", "..") for part in parts):
+        raise InvalidDataset(_rewrite("some of its files lie elsewhere", "copy them into its folder"))
+    return path
+
+
+def _rewrite(why: str, what: str) -> str:
+    return f"source.version: this version's files alone do not tell its rows, as {why}: {what}, and name that version"
+
+
+def _damaged() -> InvalidDataset:
+    return InvalidDataset("source.table: its log is damaged, or none that is read: write the table again")
