@@ -136,12 +136,22 @@ def _rate_for(cost: Decimal, order: Decimal, release: Release) -> Decimal:
         low = high / two
         while search_cost(low, order, release) > cost:
             high, low = low, low / two
+        # False position, as the cost is smooth; an end that stays where it is counts for half (Illinois). Never nearer
+        # to an end than half of what is allowed, so that the other end follows.
+        below, above = (search_cost(end, order, release) - cost for end in (low, high))
+        last = 0
         while high - low > _RELATIVE * high:
-            middle = (low + high) / two
-            if search_cost(middle, order, release) <= cost:
-                low = middle
+            if above.is_finite():
+                step = _RELATIVE * high / two
+                middle = low - below * (high - low) / (above - below)
+                middle = min(max(middle, low + step), high - step)
             else:
-                high = middle
+                middle = (low + high) / two
+            found = search_cost(middle, order, release) - cost
+            if found <= 0:
+                low, below, above, last = middle, found, above / two if last < 0 else above, -1
+            else:
+                high, above, below, last = middle, found, below / two if last > 0 else below, 1
         return low
 
 
