@@ -199,6 +199,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         utc_now,
         metrics,
         render=problems.document,
+        have_counted=answering.have_counted,
         quick=ProcessFinisher(settings.memory_limit // QUICK_MEMORY, min(QUICK_LIMIT, settings.release_seconds)),
     )
 

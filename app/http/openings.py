@@ -97,7 +97,7 @@ async def _counted(context: Context, actor: Principal, lacking: NotCounted) -> N
         with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
             loop.call_soon_threadsafe(end, error)
 
-    context.services.answering.have_counted(actor, lacking, back)
+    context.services.answering.have_counted(actor.name, lacking, back)
     try:
         error = await asyncio.wait_for(done, context.limits.request_timeout_seconds)
     except TimeoutError:

@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import orjson
@@ -54,6 +55,7 @@ from app.services.publications import manifest
 from app.services.release_ends import end_release
 from app.services.release_measuring import measured_for, ready, record
 from app.services.release_tasks import Result, Task
+from app.spaces.counts import NotCounted
 
 logger = structlog.get_logger(__name__)
 
@@ -150,6 +152,8 @@ class ReleaseJobs:
         clock: the time of records.
         meter: counts how long that takes.
         render: makes problem documents of refusals.
+        have_counted: has numbers counted where records are, among what others wait for
+            (:meth:`.answering.parked.Parked.wait`).
         quick: the same for those that are foretold to be quick; where left out they are done with the others.
     """
 
@@ -163,10 +167,11 @@ class ReleaseJobs:
         meter: Meter,
         *,
         render: Callable[[CuratorError], dict[str, Any]],
+        have_counted: Callable[[str, NotCounted, Callable[[CuratorError | None], None]], None],
         quick: Finisher | None = None,
     ) -> None:
         self._store, self._private, self._noise = store, private, noise
-        self._clock, self._meter, self._render = clock, meter, render
+        self._clock, self._meter, self._render, self._have_counted = clock, meter, render, have_counted
         self._stopping = threading.Event()
         self._lanes = [_Lane(finisher, math.inf)]
         if quick is not None:
@@ -323,12 +328,35 @@ class ReleaseJobs:
 
     # ------------------------------------------------------------------ measuring
 
+    def _counted(self, course: _Course, lacking: NotCounted) -> None:
+        """Wait until numbers are counted, as whoever asks a question does.
+
+        Raises:
+            CuratorError: when they cannot be.
+            _Stopped: when the process ends, and nothing was drawn yet.
+        """
+        done, found = threading.Event(), list[CuratorError | None]()
+
+        def back(error: CuratorError | None) -> None:
+            found.append(error)
+            done.set()
+
+        self._have_counted(course.row.owner, lacking, back)
+        while not done.wait(_STOP_LOOK):
+            if self._stopping.is_set():
+                if not course.begun:
+                    raise _Stopped
+                lacking.count()  # nothing more is begun for those who wait, and what was drawn would be lost
+                return
+        if found[0] is not None:
+            raise found[0]
+
     def _measure(self, course: _Course) -> ReleaseRow:
         """Look for all that is needed, commit that noise will be drawn, draw, and record; the row at its next step."""
         course.now = self._clock()
         # Records that stay where they are may take minutes to be counted.
         with self._beating(course.row, course.lane):
-            needed = ready(self._store, self._private, course.row)
+            needed = ready(self._store, self._private, course.row, partial(self._counted, course))
         # Before it is looked whether to stop: a stop looks for this afterwards.
         course.lane.drawing.set()
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from app.audit import writing
@@ -21,7 +21,7 @@ from app.services.loading import pin_all
 from app.services.measuring import evidence_row, measured_all
 from app.services.openings import opening_of
 from app.services.ports import EntryRow, NoisePort, PrivateStore, ReleaseRow, SessionRow, Store, Transaction
-from app.spaces.counts import CountedFirst, ExactCounts
+from app.spaces.counts import CountedFirst, ExactCounts, NotCounted
 from app.spaces.space import Space
 
 
@@ -34,9 +34,15 @@ class Ready:
     data: ExactCounts = field(repr=False)
 
 
-def ready(store: Store, private: PrivateStore, row: ReleaseRow) -> Ready:
+def ready(store: Store, private: PrivateStore, row: ReleaseRow, wait: Callable[[NotCounted], None]) -> Ready:
     """All that is needed to measure for a release; of the private numbers nothing is computed yet. Records that stay
     where they are have been counted, which may take minutes.
+
+    Args:
+        store: has the release and its data set.
+        private: has the private numbers.
+        row: of the release.
+        wait: has numbers counted that are not yet, and returns then.
 
     Raises:
         NotFound: when the data set is retired.
@@ -52,7 +58,7 @@ def ready(store: Store, private: PrivateStore, row: ReleaseRow) -> Ready:
         known = [each.measurement for each in pin_all(tx, row.dataset, Session(opening))]
     space, plan = opening.dataset.space, opening.plan
     assert isinstance(plan, WorkloadPlan)
-    data = CountedFirst(private.counts(space, dataset.vault_entry))
+    data = CountedFirst(private.counts(space, dataset.vault_entry), wait)
     data.tell([tally for buy in plan.buys for tally in buy.strategy.tallies(space)])
     return Ready(opening, known, data)
 

@@ -247,10 +247,15 @@ class ExactCounts(Protocol):
 
 
 class CountedFirst:
-    """Private numbers for whoever may wait: what is yet to be counted is counted when it is asked for."""
+    """Private numbers for whoever may wait: what is yet to be counted is counted when it is asked for.
 
-    def __init__(self, data: ExactCounts) -> None:
-        self._data = data
+    Args:
+        data: the numbers.
+        wait: has what they lack counted, and returns then. It raises what counting meets.
+    """
+
+    def __init__(self, data: ExactCounts, wait: Callable[[NotCounted], None]) -> None:
+        self._data, self._wait = data, wait
 
     @property
     def nbytes(self) -> int:
@@ -270,7 +275,7 @@ class CountedFirst:
         try:
             return self._data.tell(asked)
         except NotCounted as lacking:
-            lacking.count()
+            self._wait(lacking)
         return self._data.tell(asked)
 
 

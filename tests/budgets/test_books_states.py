@@ -278,6 +278,7 @@ class Books(RuleBasedStateMachine):
             utc_now,
             world.built.context.metrics,
             render=problems.document,
+            have_counted=own._have_counted,
         )
         return world
 

@@ -118,6 +118,7 @@ class Desk:
             utc_now,
             self.timed,
             render=problems.document,
+            have_counted=self.world.built.services.answering.have_counted,
             quick=quick,
         )
 

@@ -121,9 +121,9 @@ class Answering:
         """Requests that wait for numbers which are counted elsewhere."""
         return len(self.context.parked)
 
-    def have_counted(self, actor: Principal, lacking: NotCounted, back: Callable[[CuratorError | None], None]) -> None:
-        """Have numbers counted that an opening of a principal's lacks; see :meth:`.parked.Parked.wait`."""
-        self.context.parked.wait(actor.name, lacking, back)
+    def have_counted(self, actor: str, lacking: NotCounted, back: Callable[[CuratorError | None], None]) -> None:
+        """Have numbers counted that an opening or a release of a principal's lacks; see :meth:`.parked.Parked.wait`."""
+        self.context.parked.wait(actor, lacking, back)
 
     @property
     def residents(self) -> tuple[int, int]:
