@@ -39,7 +39,10 @@ FORM = (
     "reads no files of its own", "no file of the server", "more than {MOST_FILES} files", "two of the files are one",
     "leads outside of the server", "matches what is no file", "a file cannot be opened", "name the files, as",
     "needs {_needed(attribute)}", "are told apart", "name a connection and a table",
-    "no such table", "it is no plain table", "its role may write",
+    "no such table", "it is no plain table", "its role may write", "nobody waits for more than",
+    "two of the server's folders", "no Delta table", "tells no such version", "its log is too long",
+    "name the table and",
+    "it has features", "it is partitioned", "columns have other names", "some of its files lie elsewhere",
 )  # fmt: skip
 
 #: Refusals for what a file holds, by a part of their words, and what the table says of them.
@@ -79,6 +82,9 @@ PRIVATE = {
     "the sheet has more than": "4,194,304 cells",
     "_DAMAGED": "it is not damaged",
     "is no Parquet file or is damaged": "it is not damaged",
+    "rows of its files are deleted": "no rows of its files were deleted",
+    "the table has no files": "it has a file",
+    "its log is damaged": "it is not damaged",
     "MOVED": "they were not altered while they were counted",
     "raise InvalidDataset(problem)": "it is not damaged",
     "cannot be read as separated columns": "it is not damaged",

@@ -63,7 +63,7 @@ def files_of(table: str, version: int, folders: Sequence[Path]) -> list[str]:
             live.pop(_path(action["remove"]), None)
         if action.get("add") is not None:
             if action["add"].get("deletionVector") is not None:
-                raise InvalidDataset(_rewrite("rows of its files are deleted", "purge them (REORG ... APPLY (PURGE))"))
+                raise InvalidDataset(_untold("rows of its files are deleted", "purge them (REORG ... APPLY (PURGE))"))
             live[_path(action["add"])] = None
     if not all(told.values()):
         raise _damaged()
@@ -133,14 +133,14 @@ def _check_protocol(protocol: _Action) -> None:
         raise _damaged() from None
     # Columns of other names are looked for where the table says that it has some; vectors where a file has one.
     if reader > _READER or features - _FEATURES - {"columnMapping", "deletionVectors"}:
-        raise InvalidDataset(_rewrite("it has features that are not read", "write it with fewer"))
+        raise InvalidDataset(_untold("it has features that are not read", "write it with fewer"))
 
 
 def _check_metadata(metadata: _Action) -> None:
     if metadata.get("partitionColumns"):
-        raise InvalidDataset(_rewrite("it is partitioned, so that files have not all columns", "write it without"))
+        raise InvalidDataset(_untold("it is partitioned, so that files have not all columns", "write it without"))
     if (metadata.get("configuration") or {}).get(_MAPPING, "none") != "none":
-        raise InvalidDataset(_rewrite("its columns have other names in its files", f"write it without {_MAPPING}"))
+        raise InvalidDataset(_untold("its columns have other names in its files", f"write it without {_MAPPING}"))
 
 
 def _path(action: Any) -> str:
@@ -155,11 +155,11 @@ def _path(action: Any) -> str:
     except (KeyError, TypeError, AttributeError, ValueError):
         raise _damaged() from None
     if "\0" in path or ":" in parts[0] or any(part in ("", ".", "..") for part in parts):
-        raise InvalidDataset(_rewrite("some of its files lie elsewhere", "copy them into its folder"))
+        raise InvalidDataset(_untold("some of its files lie elsewhere", "copy them into its folder"))
     return path
 
 
-def _rewrite(why: str, what: str) -> str:
+def _untold(why: str, what: str) -> str:
     return f"source.version: this version's files alone do not tell its rows, as {why}: {what}, and name that version"
 
 
