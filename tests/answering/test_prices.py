@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import statistics
 import time
@@ -25,7 +26,7 @@ from app.services.registered import RegisteredCounts
 from app.services.views import holder_view
 from tests.kit.noise import Noise
 from tests.kit.service import unique
-from tests.kit.world import World, make_world, query, transcript_of, wait
+from tests.kit.world import World, make_world, open_session, query, transcript_of, wait
 
 pytestmark = pytest.mark.integration
 
@@ -379,6 +380,24 @@ def test_neighbours_take_the_same_time(priced: Priced, monkeypatch: pytest.Monke
             taken[id].append(time.perf_counter() - began)
     one, other = (statistics.median(each) for each in taken.values())
     assert 1 / 3 < one / other < 3
+
+
+def test_what_the_first_count_buys_besides_is_told(priced: Priced) -> None:
+    """Where nobody said how many questions there will be: the first count pays for two-way marginals, says so and
+    charges that; no statistic does, and no later count. Would catch a price that seems to be that of one count."""
+    asked = {"dataset": priced.register("table"), "mechanism": {"construction": "evidence"}, "epsilon": 1.5}
+    id = str(json.loads(open_session(priced.world.built.services, priced.ann, asked, None))["id"])
+    assert "two-way" not in priced.price(id, NUMBERS[0])["words"]
+    priced.ask(id, NUMBERS[0])
+    first = priced.price(id, COUNTS[0])
+    assert first["words"].startswith("Number of records, where sex is f and region is 0 or 2. With it two-way")
+    answer = priced.ask(id, COUNTS[0])
+    assert isinstance(answer, dict)
+    assert first["epsilon"] == answer["charged_epsilon"] > 0.3 * 1.5
+    assert first["half_width"] == pytest.approx([arms(answer)[0]] * 2)
+    later = priced.price(id, COUNTS[1])
+    assert later["epsilon"] < 0.1 * 1.5
+    assert "two-way" not in later["words"]
 
 
 def test_whose_session_it_is_and_its_end(priced: Priced) -> None:

@@ -69,7 +69,7 @@ def open_session(services: Services, who: Principal, asked: Any, key: Idempotenc
             return prepared if isinstance(prepared, bytes) else services.opener.open(who, prepared, key)
         except NotCounted as lacking:
             told: queue.Queue[Any] = queue.Queue()
-            services.answering.have_counted(who, lacking, told.put)
+            services.answering.have_counted(who.name, lacking, told.put)
         if (error := told.get(timeout=patience(60))) is not None:
             raise error
 
