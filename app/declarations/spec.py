@@ -102,6 +102,11 @@ MOST_COMPARED = 4096
 _EXACT = 2**53
 
 
+def leads_elsewhere(path: str) -> bool:
+    """Whether a path is not simply one below a folder."""
+    return "\0" in path or any(part in ("", ".", "..") for part in path.split("/"))
+
+
 class ParquetFiles(Model):
     """Parquet files on the server's own disk, in the place of an upload. They are counted once, at registration, and
     never asked again. ``files`` is of the registration alone: what is kept and shown has the type.
@@ -119,8 +124,7 @@ class ParquetFiles(Model):
     @classmethod
     def _files(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for pattern in value or ():
-            parts = pattern.split("/")
-            if "\0" in pattern or any(part in ("", ".", "..") or "**" in part for part in parts):
+            if leads_elsewhere(pattern) or "**" in pattern:
                 raise ValueError(
                     "a pattern is a path below the server's folders for sources, such as visits/2025-*.parquet: no "
                     'leading "/", no ".", "..", "**" or empty name between two "/"'
@@ -145,8 +149,7 @@ class DeltaTable(Model):
     @field_validator("table")
     @classmethod
     def _table(cls, value: str | None) -> str | None:
-        parts = (value or "x").split("/")
-        if any(part in ("", ".", "..") or set(part) & set("*?[\0") for part in parts):
+        if value is not None and (leads_elsewhere(value) or set(value) & set("*?[")):
             raise ValueError(
                 "a table is a folder below the server's folders for sources, such as lake/visits: no pattern, no "
                 'leading "/", no ".", ".." or empty name between two "/"'

@@ -20,6 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
@@ -43,7 +44,7 @@ from app.measurements.noise_search import (
 from app.measurements.pieces import Counts
 from app.measurements.record import serving
 from app.measurements.rows import Sensitivity
-from app.measurements.strategies.tables import MOST_PARTS, Part, TableStrategy, shares
+from app.measurements.strategies.tables import Part, TableStrategy, shares
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Product, Question, Sum
 from app.spaces.tensor import FloatArray
@@ -302,8 +303,8 @@ class Policy:
         if self.mode in ("laplace", "free") or not d:
             return []
         part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
-        ones = {self._starting((a,)): part * funds.renyi / d for a in self._attributes}
-        return self._unknown(ones if self._waits else ones | self._base(funds.renyi))
+        ones = {self._starting((a,)): part / d for a in self._attributes}
+        return self._unknown(ones if self._waits else ones | self._base, funds.renyi)
 
     def base(self, left: float) -> list[Wanted]:
         """What answers about counts are made of best, and is not known yet: the first of them that is paid for buys it
@@ -316,23 +317,25 @@ class Policy:
         """
         if not self._waits or self._based:
             return []
-        found = self._unknown(self._base(left))
+        found = self._unknown(self._base, left)
         # One alone would be taken for what the question is answered from.
         self._based = len(found) < 2
         return [] if self._based else found
 
     @property
+    def base_cells(self) -> int:
+        """How many cells the first count may be measured with beside its own."""
+        return sum(marginal.cells for marginal in self._base) if self._waits and not self._based else 0
+
+    @property
     def _waits(self) -> bool:
-        """Whether the base of counts waits for the first of them: where the record of one answer holds all of it."""
-        funds, d = self._funds, len(self._attributes)
-        return self.mode == "lift" and funds.questions is None and d > 2 and math.comb(d, 2) + d < MOST_PARTS
+        """Whether the base of counts waits for the first of them."""
+        funds = self._funds
+        return self.mode == "lift" and funds.questions is None and funds.within is None and len(self._attributes) > 2
 
-    def _base(self, renyi: float) -> dict[Marginal, float]:
-        """All two-way marginals, and what is paid for each, where they serve so many questions.
-
-        Args:
-            renyi: what all shares are parts of.
-        """
+    @cached_property
+    def _base(self) -> dict[Marginal, float]:
+        """All two-way marginals where they serve so many questions, and the part of the budget that each has."""
         d = len(self._attributes)
         # As many as at the opening, whenever that is: so that what is known then stays known.
         questions = _UNDECLARED if self._funds.questions is None else self._funds.questions
@@ -346,15 +349,15 @@ class Policy:
             return {}
         # Within the bins of two-way marginals one-way ones alone tell values apart.
         binned = [a for a in self._attributes if self._start(a).cells > MOST_BINS]
-        found = {self._starting((a,)): ONE_WAYS_PART * renyi / len(binned) for a in binned}
+        found = {self._starting((a,)): ONE_WAYS_PART / len(binned) for a in binned}
         part = TWO_WAYS_PART if questions < MANY * len(pairs) else MANY_PART
-        return found | dict.fromkeys(pairs, part * renyi / len(pairs))
+        return found | dict.fromkeys(pairs, part / len(pairs))
 
-    def _unknown(self, shares: Mapping[Marginal, float]) -> list[Wanted]:
-        """Purchases of marginals for these shares, but of what is known as well."""
+    def _unknown(self, parts: Mapping[Marginal, float], whole: float) -> list[Wanted]:
+        """Purchases of marginals for parts of a whole, but of what is known as well."""
         found = []
-        for marginal, share in shares.items():
-            noise = self.noise(share)
+        for marginal, part in parts.items():
+            noise = self.noise(part * whole)
             if noise is None:
                 continue
             if self.residuals.measurements:
@@ -720,18 +723,15 @@ class Policy:
         """The base of counts, and beside it the question's own marginal where that will be worth its share of what is
         left then."""
         prices = [self.price(buy.noise) for buy in base]
-        marginals, paid = [buy.marginal for buy in base], sum(prices)
-        joint = self._together(marginals, prices)
-        whole = self._worth_whole(question)
-        own = self._whole_of(question) if whole and not question.shape else question.marginal_of(self._sizes)
-        share = (left - paid) / (1 + self._later(question, whole))
-        noise = self.noise(share)
-        if joint is None or noise is None or own in marginals:
+        marginals = [buy.marginal for buy in base]
+        joint, plain = self._together(marginals, prices), self._plain(question, left - sum(prices))
+        if joint is None or plain is None or plain[0].marginal in marginals:
             return joint
+        own, share = plain
         after = self.residuals.variances_after(question, joint.strategy, joint.noise.variance)
-        if np.nan_to_num(after, nan=math.inf).mean() <= self._error(question, Wanted.of(own, noise)) ** 2:
+        if np.nan_to_num(after, nan=math.inf).mean() <= self._error(question, own) ** 2:
             return joint
-        return self._together([*marginals, own], [*prices, share])
+        return self._together([*marginals, own.marginal], [*prices, share])
 
     def _together(self, marginals: Sequence[Marginal], prices: Sequence[float]) -> Wanted | None:
         """Several marginals in one measurement, for about these prices."""
@@ -742,6 +742,11 @@ class Policy:
 
     def _worth(self, question: Question, left: float) -> Wanted | None:
         """The purchase of the question's share."""
+        plain = self._plain(question, left)
+        return None if plain is None else self._best(question, *plain)
+
+    def _plain(self, question: Question, left: float) -> tuple[Wanted, float] | None:
+        """The purchase of the question's own marginal, or the whole one, for its share, and that."""
         if left <= 0:
             return None
         whole = self._worth_whole(question)
@@ -750,7 +755,7 @@ class Policy:
         if noise is None:
             return None
         marginal = self._whole_of(question) if whole and not question.shape else question.marginal_of(self._sizes)
-        return self._best(question, Wanted.of(marginal, noise), share)
+        return Wanted.of(marginal, noise), share
 
     def _best(self, question: Question, plain: Wanted, share: float) -> Wanted:
         """Of a question's own marginal and the strategies that serve it besides, with the noise that its share pays

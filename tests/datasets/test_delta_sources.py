@@ -117,8 +117,15 @@ def _metadata(**more: Any) -> JSON:
     return {"metaData": {"id": "x", "format": {"provider": "parquet"}, "partitionColumns": [], **more}}
 
 
+VECTOR = {
+    "storageType": "u",
+    "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
+    "offset": 4,
+    "sizeInBytes": 40,
+    "cardinality": 1,
+}
 REFUSED: dict[str, tuple[JSON, str]] = {
-    "deleted rows": (added(deletionVector={"storageType": "u"}), "rows of its files are deleted"),
+    "deleted rows": (added(deletionVector=VECTOR), "rows of its files are deleted"),
     "columns of other names": (_metadata(configuration={"delta.columnMapping.mode": "name"}), "have other names"),
     "partitions": (_metadata(partitionColumns=["ward"]), "partitioned"),
     "a feature": (_protocol(3, "v2Checkpoint"), "features that are not read"),
@@ -129,6 +136,10 @@ REFUSED: dict[str, tuple[JSON, str]] = {
     "a file by its address": (added(path="file:///etc/passwd"), "lie elsewhere"),
     "a file that is gone": (added(), "no file of the server's folders"),
     "a path that is none": (added(path=7), "damaged"),
+    "metadata that are none": ({"metaData": 7}, "damaged"),
+    "a file that is none": ({"add": [1]}, "damaged"),
+    "a vector that is none": (added(deletionVector=7), "damaged"),
+    "features that are none": ({"protocol": {"minReaderVersion": 3, "readerFeatures": [{}]}}, "damaged"),
     "a protocol that is none": ({"protocol": {"minReaderVersion": "new"}}, "damaged"),
 }
 
@@ -142,6 +153,26 @@ def test_a_version_whose_files_do_not_tell_all_is_refused(visits: Path, what: st
     assert words in found.detail
     assert "passwd" not in found.detail
     assert ours(visits.parents[1], 1) == [1, 1, 1], "an earlier version is as it was"
+
+
+def test_what_was_so_once_is_nothing_to_a_later_version(visits: Path) -> None:
+    """Deleted rows that were purged, partitions and names that were written over, a file elsewhere that was copied:
+    what refuses a version says to do this, and then to name the next one. Would catch advice that helps nobody."""
+    elsewhere = added(path="/etc/passwd")
+    appended(visits, _metadata(partitionColumns=["ward"]), added(deletionVector=VECTOR), elsewhere)
+    assert "partitioned" in refusal(version(2), visits.parents[1]).detail
+    removed = [{"remove": {"path": "x.parquet", "deletionVector": VECTOR}}, {"remove": {"path": "/etc/passwd"}}]
+    later = [_metadata(configuration={"delta.columnMapping.mode": "none"}), *removed]
+    (visits / "_delta_log" / f"{3:020}.json").write_text("\n".join(map(json.dumps, later)))
+    assert ours(visits.parents[1], 3) == [1, 1, 1]
+
+
+def test_rows_that_are_deleted_from_a_file_are_not_lost_with_it(visits: Path) -> None:
+    """The file comes with its vector and goes without, in one commit and in that order. Would catch a table that seems
+    to have neither, and is counted without the rows that are left."""
+    (path,) = (file.name for file in visits.glob("*.parquet") if pq.read_table(file).num_rows == 2)
+    appended(visits, added(path=path, deletionVector=VECTOR), {"remove": {"path": path}})
+    assert "rows of its files are deleted" in refusal(version(2), visits.parents[1]).detail
 
 
 LOGS: dict[str, tuple[Callable[[Path], object], str]] = {

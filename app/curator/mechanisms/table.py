@@ -193,7 +193,7 @@ class TableMechanism(RecordedMechanism[Evidence]):
         # Beside counts there are moments, or counts of ranges.
         cells = question.cells + len(beside) * MOST_CELLS
         if not beside:
-            cells += sum(buy.marginal.cells for buy in state.policy.base(float(state.held)))
+            cells += state.policy.base_cells
         # A table that is kept as counts is summed over what the question does not name, and its sums are weighed.
         whole = 8 * (1 + len(beside)) * math.prod(self._space.shape[a] for a in {*question.attributes, *beside})
         fitted = state.policy.working_bytes(question)

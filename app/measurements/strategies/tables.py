@@ -34,7 +34,7 @@ _MOST_WEIGHT_BITS = 26
 #: An attribute has at most so many numbers, and weights of records are at most so many steps.
 _MOST_PLACES, _MOST_TIMES = 1 << 21, 1 << 31
 #: A multiplier takes at most so many bits, and a strategy has at most so many parts.
-_MOST_MULTIPLIER_BITS, MOST_PARTS = 40, 128
+_MOST_MULTIPLIER_BITS, _MOST_PARTS = 40, 128
 #: Rows are over at most so many cells: estimates from them take a matrix of cells by cells.
 MOST_ROW_CELLS = 1 << 11
 #: Multipliers that are to have a ratio to one another are so large that rounding hardly changes it.
@@ -317,8 +317,8 @@ class TableStrategy(Strategy):
     listed = True
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.parts) <= MOST_PARTS:
-            raise ValueError(f"a strategy has from 1 to {MOST_PARTS} parts")
+        if not 0 < len(self.parts) <= _MOST_PARTS:
+            raise ValueError(f"a strategy has from 1 to {_MOST_PARTS} parts")
 
     @classmethod
     def of(cls, marginal: Marginal) -> TableStrategy:

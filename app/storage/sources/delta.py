@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from app.declarations.errors import InvalidDataset
+from app.declarations.spec import leads_elsewhere
 from app.storage.sources.files import MOST_FILES, held, listed
 
 #: A commit and a checkpoint have so many bytes at most.
@@ -34,7 +36,11 @@ _FEATURES = frozenset({"timestampNtz", "vacuumProtocolCheck"})
 _READER = 3
 _MAPPING = "delta.columnMapping.mode"
 
+#: By which a deletion vector is known.
+_VECTOR = ("storageType", "pathOrInlineDv", "offset")
+
 _Action = Mapping[str, Any]
+_File = tuple[Any, ...]
 
 
 def files_of(table: str, version: int, folders: Sequence[Path]) -> list[str]:
@@ -52,26 +58,33 @@ def files_of(table: str, version: int, folders: Sequence[Path]) -> list[str]:
     names = listed(f"{table}/{_LOG}", folders, "source.table")
     if not any(_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names):
         raise InvalidDataset("source.table: no Delta table below the server's folders for sources: correct it")
-    live: dict[str, None] = {}
-    told = {"protocol": False, "metaData": False}
+    live: dict[_File, None] = {}
+    metadata: _Action | None = None
+    known = False
     for action in _actions(table, version, names, folders):
-        for kind, use in (("protocol", _check_protocol), ("metaData", _check_metadata)):
-            if action.get(kind) is not None:
-                use(action[kind])
-                told[kind] = True
-        if action.get("remove") is not None:
-            live.pop(_path(action["remove"]), None)
-        if action.get("add") is not None:
-            if action["add"].get("deletionVector") is not None:
-                raise InvalidDataset(_untold("rows of its files are deleted", "purge them (REORG ... APPLY (PURGE))"))
-            live[_path(action["add"])] = None
-    if not all(told.values()):
+        with _sound():
+            if action.get("protocol") is not None:
+                _check_protocol(action["protocol"])
+                known = True
+            metadata = action.get("metaData") or metadata
+            if action.get("remove") is not None:
+                live.pop(_file(action["remove"]), None)
+            if action.get("add") is not None:
+                live[_file(action["add"])] = None
+    if not known or metadata is None:
         raise _damaged()
+    # What was once so, and is no more in this version, is nothing to it.
+    with _sound():
+        _check_metadata(metadata)
+    if any(vector for _, *vector in live):
+        raise InvalidDataset(_untold("rows of its files are deleted", "purge them (REORG ... APPLY (PURGE))"))
+    if any(leads_elsewhere(path) or ":" in path.partition("/")[0] for path, *_ in live):
+        raise InvalidDataset(_untold("some of its files lie elsewhere", "copy them into its folder"))
     if not live:
         raise InvalidDataset("source.version: the table has no files in this version: name another")
     if len(live) > MOST_FILES:
         raise InvalidDataset(f"source.version: more than {MOST_FILES} files: write fewer, larger ones (OPTIMIZE)")
-    return [escape(f"{table}/{path}") for path in live]
+    return [escape(f"{table}/{path}") for path, *_ in live]
 
 
 def _actions(table: str, version: int, names: Sequence[str], folders: Sequence[Path]) -> Iterator[_Action]:
@@ -120,19 +133,17 @@ def _committed(path: Path) -> list[_Action]:
 
 
 def _checkpointed(path: Path) -> list[_Action]:
+    """What was removed before is not in the table either way."""
     with pq.ParquetFile(path) as file:
-        told = file.read(columns=["protocol", "metaData", "add.path", "add.deletionVector", "remove.path"])
+        told = file.read(columns=["protocol", "metaData", "add.path", "add.deletionVector"])
     rows: list[_Action] = told.to_pylist(maps_as_pydicts="strict")
     return rows
 
 
 def _check_protocol(protocol: _Action) -> None:
-    try:
-        reader, features = int(protocol["minReaderVersion"]), set(protocol.get("readerFeatures") or ())
-    except (KeyError, TypeError, ValueError):
-        raise _damaged() from None
+    features = set(protocol.get("readerFeatures") or ())
     # Columns of other names are looked for where the table says that it has some; vectors where a file has one.
-    if reader > _READER or features - _FEATURES - {"columnMapping", "deletionVectors"}:
+    if int(protocol["minReaderVersion"]) > _READER or features - _FEATURES - {"columnMapping", "deletionVectors"}:
         raise InvalidDataset(_untold("it has features that are not read", "write it with fewer"))
 
 
@@ -143,20 +154,24 @@ def _check_metadata(metadata: _Action) -> None:
         raise InvalidDataset(_untold("its columns have other names in its files", f"write it without {_MAPPING}"))
 
 
-def _path(action: Any) -> str:
-    """A file's path below the table's folder.
+def _file(action: _Action) -> _File:
+    """A file by its path below the table's folder and by which of its rows are deleted: in one commit the one may go
+    and the other come, in any order."""
+    vector = action.get("deletionVector") or {}
+    return unquote(action["path"], errors="strict"), *(vector[name] for name in _VECTOR if vector.get(name) is not None)
+
+
+@contextmanager
+def _sound() -> Iterator[None]:
+    """What the log says is of the kinds that it should be.
 
     Raises:
-        InvalidDataset: when it leads elsewhere.
+        InvalidDataset: when it is not.
     """
     try:
-        path = unquote(action["path"], errors="strict")
-        parts = path.split("/")
-    except (KeyError, TypeError, AttributeError, ValueError):
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise _damaged() from None
-    if "\0" in path or ":" in parts[0] or any(part in ("", ".", "..") for part in parts):
-        raise InvalidDataset(_untold("some of its files lie elsewhere", "copy them into its folder"))
-    return path
 
 
 def _untold(why: str, what: str) -> str:
