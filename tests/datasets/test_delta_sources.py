@@ -139,6 +139,7 @@ REFUSED: dict[str, tuple[JSON, str]] = {
     "metadata that are none": ({"metaData": 7}, "damaged"),
     "a file that is none": ({"add": [1]}, "damaged"),
     "a vector that is none": (added(deletionVector=7), "damaged"),
+    "a vector without a place": (added(deletionVector={"cardinality": 1}), "damaged"),
     "features that are none": ({"protocol": {"minReaderVersion": 3, "readerFeatures": [{}]}}, "damaged"),
     "a protocol that is none": ({"protocol": {"minReaderVersion": "new"}}, "damaged"),
 }

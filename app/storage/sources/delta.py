@@ -36,9 +36,6 @@ _FEATURES = frozenset({"timestampNtz", "vacuumProtocolCheck"})
 _READER = 3
 _MAPPING = "delta.columnMapping.mode"
 
-#: By which a deletion vector is known.
-_VECTOR = ("storageType", "pathOrInlineDv", "offset")
-
 _Action = Mapping[str, Any]
 _File = tuple[Any, ...]
 
@@ -157,8 +154,10 @@ def _check_metadata(metadata: _Action) -> None:
 def _file(action: _Action) -> _File:
     """A file by its path below the table's folder and by which of its rows are deleted: in one commit the one may go
     and the other come, in any order."""
-    vector = action.get("deletionVector") or {}
-    return unquote(action["path"], errors="strict"), *(vector[name] for name in _VECTOR if vector.get(name) is not None)
+    path, vector = unquote(action["path"], errors="strict"), action.get("deletionVector")
+    if vector is None:
+        return (path,)
+    return path, vector["storageType"], vector["pathOrInlineDv"], vector.get("offset")
 
 
 @contextmanager
