@@ -293,7 +293,7 @@ def show_sql(result: SqlResult) -> None:
             if several:
                 lines += [(*told, name, *texts, _doubt(each)) for (name, each), texts in zip(cells, shown, strict=True)]
             else:
-                doubts = [f"{name} {doubt}" for name, each in cells if (doubt := _doubt(each))]
+                doubts = [f"{name}\n{doubt}" for name, each in cells if (doubt := _doubt(each))]
                 lines.append((*told, *(text for texts in shown for text in texts), "\n".join(doubts)))
         if several:
             _show_cells([*labels, "of"], ("value", "interval"), lines)

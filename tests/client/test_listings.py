@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from app.cli import rendering
 from app.cli.listings import Column, columns, facts, folded, listed
+from curator_client.results import SqlResult
 
 pytestmark = pytest.mark.unit
 
@@ -64,3 +66,19 @@ def test_an_id_gets_a_line_of_its_own_where_there_is_no_room_beside_it() -> None
     rows = [("a" * 32, "somebody.of.forty.characters.without.blanks", "0.619126")]
     assert listed(head, rows, 160)[2] == f"{'a' * 32}  somebody.of.forty.characters.without.blanks  0.619126"
     assert listed(head, rows, 80)[3:] == ["a" * 32, "  somebody.of.forty.characters.without.blanks  0.619126"]
+
+
+def test_doubts_of_a_statement_stand_in_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is said of a number that is too uncertain stands beside it, its name above the words. Would catch a line
+    that a terminal breaks anew, where noise happens to make a number uncertain."""
+    aggregates = ("number_of_records", "sum_of_incomes")
+    head = [{"name": "work", "role": "group"}]
+    for name in aggregates:
+        head += [{"name": name, "role": "value"}]
+        head += [{"name": f"{name}_{more}", "role": more} for more in ("standard_error", "low", "high")]
+    row = ["full, part", 29.9, 9.1, 11.7, 48.0, 83.0, 51.0, 0.0, 186.0]
+    rendering.show_sql(SqlResult({"columns": head, "rows": [row], "answers": [], "notices": []}))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    assert any(line.endswith("0 to 186  sum_of_incomes") for line in lines)
+    assert lines[-1].endswith("  too uncertain")
