@@ -21,6 +21,7 @@ from app.bootstrap.reader_process import ProcessReaders
 from app.bootstrap.release_worker import ProcessFinisher
 from app.bootstrap.table_finisher import TableFinisher
 from app.curator import opening
+from app.declarations.spec import SOURCES_OF_FILES
 from app.http import problems
 from app.http.app import create_app
 from app.http.authentication import Authenticator
@@ -141,7 +142,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         Sources(
             {
                 **dict.fromkeys(
-                    ("parquet", "delta"),
+                    SOURCES_OF_FILES,
                     ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit),
                 ),
                 "postgresql": PostgresTables(

@@ -132,19 +132,17 @@ class ParquetFiles(Model):
         return value
 
 
-class DeltaTable(Model):
-    """A version of a Delta table on the server's own disk, in the place of an upload: the Parquet files that it is made
-    of. ``table`` and ``version`` are of the registration alone: what is kept and shown has the type.
+class _VersionedTable(Model):
+    """A version of a table on the server's own disk, in the place of an upload: the Parquet files that it is made of.
+    All but the type is of the registration alone: what is kept and shown has the type.
     """
 
-    type: Literal["delta"]
     table: str | None = Field(
         default=None,
         min_length=1,
         max_length=512,
         description="the table's folder, relative to a folder that the operator names",
     )
-    version: Whole | None = Field(default=None, ge=0, le=2**53, description="of the table, which is never left")
 
     @field_validator("table")
     @classmethod
@@ -155,6 +153,25 @@ class DeltaTable(Model):
                 'leading "/", no ".", ".." or empty name between two "/"'
             )
         return value
+
+
+class DeltaTable(_VersionedTable):
+    """A version of a Delta table."""
+
+    type: Literal["delta"]
+    version: Whole | None = Field(default=None, ge=0, le=2**53, description="of the table, which is never left")
+
+
+class IcebergTable(_VersionedTable):
+    """A snapshot of an Iceberg table."""
+
+    type: Literal["iceberg"]
+    snapshot: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="the number of a snapshot, as text since JSON's numbers have 53 bits, or the name of a tag",
+    )
 
 
 class PostgresTable(Model):
@@ -175,7 +192,9 @@ class PostgresTable(Model):
 
 
 #: Where the records of a table are, in the place of an upload.
-Source = Annotated[ParquetFiles | DeltaTable | PostgresTable, Field(discriminator="type")]
+Source = Annotated[ParquetFiles | DeltaTable | IcebergTable | PostgresTable, Field(discriminator="type")]
+#: The types of those that are files on the server's own disk.
+SOURCES_OF_FILES = ("parquet", "delta", "iceberg")
 #: Conditions that are written as they are read.
 Zero = Annotated[Where, PlainSerializer(written_where)]
 #: The most structural zeros of a table.
@@ -244,6 +263,12 @@ class TableSpec(Declaration):
                 raise ValueError(f"null_values: one of them is a declared value of {attribute.name!r} as well")
         return self
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the records that are read: one an attribute, then the one that says whose each is."""
+        own = tuple(attribute.column or attribute.name for attribute in self.attributes)
+        return own if self.unit is None else (*own, self.unit.column)
+
     @model_validator(mode="after")
     def _countable(self) -> Self:
         """Of a source only what is counted where it lies may be declared; of an upload nothing that a source has."""
@@ -260,8 +285,7 @@ class TableSpec(Declaration):
                 raise ValueError("encoding: a source knows its own: leave it out")
             if self.answer_seconds is not None:
                 raise ValueError("answer_seconds: a source that is prepared is asked once: leave it out")
-            columns = [attribute.column or attribute.name for attribute in self.attributes]
-            if self.unit is not None and self.unit.column in columns:
+            if self.unit is not None and self.unit.column in self.columns[:-1]:
                 raise ValueError("unit: the column that says whose record it is is no attribute: leave it out there")
             return self
         beside = {"unit": self.unit, "zeros": self.zeros, "null_values": self.null_values, "encoding": self.encoding}

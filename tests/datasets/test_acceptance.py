@@ -41,8 +41,10 @@ FORM = (
     "needs {_needed(attribute)}", "are told apart", "name a connection and a table",
     "no such table", "it is no plain table", "its role may write", "nobody waits for more than",
     "two of the server's folders", "no Delta table", "tells no such version", "its log is too long",
-    "name the table and",
+    "name the table and", "no Iceberg table", "files alone do not tell its rows",
     "it has features", "it is partitioned", "columns have other names", "some of its files lie elsewhere",
+    "it has a format that is not read", "some are no plain Parquet files", "has another name in some",
+    "is another column in some",
 )  # fmt: skip
 
 #: Refusals for what a file holds, by a part of their words, and what the table says of them.
@@ -98,8 +100,8 @@ def refusals() -> Iterator[tuple[str, str]]:
     """Where a reader refuses a file, and in which words."""
     for path in sorted([*READERS.glob("*.py"), *SOURCES.glob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "InvalidDataset":
-                words = ast.unparse(node.args[0])
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("InvalidDataset", "untold"):
+                words = ast.unparse(node.args[0 if node.func.id == "InvalidDataset" else 1])
                 yield f"{path.name}:{node.lineno}", "raise InvalidDataset(problem)" if words == "problem" else words
 
 

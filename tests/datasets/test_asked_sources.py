@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from app.bootstrap import reader_process, wiring
 from app.bootstrap.reader_process import ProcessReaders
+from app.declarations.spec import SOURCES_OF_FILES
 from app.services.errors import Unavailable
 from app.spaces.asked import AskedCounts
 from app.spaces.counts import CellCounts, Contraction, NotCounted, Tally
@@ -53,7 +54,7 @@ TALLIES = "curator_source_tallies_total"
 
 def asked_counts(declared: JSON, folder: Path, engine: Engine = parquet, memory: int = MEMORY) -> AskedCounts:
     """What a table's records are asked by, kept in memory alone."""
-    found = Sources(dict.fromkeys(("parquet", "delta"), ParquetFolders(engine, [folder], memory)))
+    found = Sources(dict.fromkeys(SOURCES_OF_FILES, ParquetFolders(engine, [folder], memory)))
     spec = table(declared)
     data = found.register(spec).data
     assert isinstance(data, SourceData)

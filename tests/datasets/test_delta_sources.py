@@ -24,7 +24,7 @@ from app.declarations.spec import published, written
 from app.services.errors import SourceMoved
 from app.spaces.counts import CellCounts
 from app.storage.private_data import DenseData
-from app.storage.sources import delta
+from app.storage.sources import versions
 from tests.datasets.source_files import JSON, declare
 from tests.datasets.test_asked_sources import ATTRIBUTES, asked_counts, opened, running, told
 from tests.datasets.test_sources import counted, refusal, table
@@ -229,9 +229,9 @@ def test_of_two_tables_none_is_taken(visits: Path, tmp_path: Path) -> None:
 
 
 def test_as_many_files_as_a_source_has(visits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta, "MOST_FILES", 1)
+    monkeypatch.setattr(versions, "MOST_FILES", 1)
     assert "more than 1 files" in refusal(version(1), visits.parents[1]).detail
-    monkeypatch.setattr(delta, "MOST_LOG_BYTES", 10)
+    monkeypatch.setattr(versions, "MOST_LOG_BYTES", 10)
     assert "too long" in refusal(version(0), visits.parents[1]).detail
 
 

@@ -59,9 +59,8 @@ def read_table(
         return _read_counts(spec, read_array(suffix, paths[0], shape, memory_limit), dtype, capacity)
     sink = _Counts(shape, dtype) if cells <= MOST_COUNTED else _Columns(shape, memory_limit)
     zeros = zero_checks(spec)
-    names, owners, capping = [attribute.column or attribute.name for attribute in spec.attributes], [], None
+    owners, capping = [], None
     if spec.unit is not None:
-        names.append(spec.unit.column)
         owners = [Rule(spec.unit.column, "a text that says whose record it is", spec.outside == "refuse")]
         capping = Capping(spec.unit, shape, secrets.token_bytes(32), memory_limit, spec.null_values or ())
     coders: list[Coder] = []
@@ -71,7 +70,7 @@ def read_table(
             file = named_columns(
                 suffix,
                 readable,
-                names,
+                spec.columns,
                 max_rows=None if _may_drop(spec) or capping is not None else capacity,
                 memory_limit=memory_limit,
                 may_be_empty=len(paths) > 1,

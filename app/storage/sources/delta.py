@@ -1,9 +1,8 @@
 """Delta tables: which Parquet files a version of one is made of, told by its log, which is read by no engine.
 
-A version is a set of files that are never altered, so that its files are what is looked at afterwards, and the log no
-more. It is read from the last checkpoint before it, and the commits since (Delta transaction log protocol, "Action
+A version is told by the last checkpoint before it, and the commits since (Delta transaction log protocol, "Action
 Reconciliation"). What the files alone do not tell is refused: deleted rows, columns of other names, and values that
-stand in the log. As of any source nothing outside of the operator's folders is opened.
+stand in the log.
 """
 
 from __future__ import annotations
@@ -11,23 +10,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from glob import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import leads_elsewhere
-from app.storage.sources.files import MOST_FILES, held, listed
+from app.storage.sources.files import listed
+from app.storage.sources.versions import MOST_LOGS, damaged, patterns_of, read_log, sound, unknown, untold
 
-#: A commit and a checkpoint have so many bytes at most.
-MOST_LOG_BYTES = 1 << 28
-#: Commits between a checkpoint and a version are this many at most.
-MOST_COMMITS = 10_000
+_VERSION = "source.version"
 _LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
@@ -59,7 +52,7 @@ def files_of(table: str, version: int, folders: Sequence[Path]) -> list[str]:
     metadata: _Action | None = None
     known = False
     for action in _actions(table, version, names, folders):
-        with _sound():
+        with sound():
             if action.get("protocol") is not None:
                 _check_protocol(action["protocol"])
                 known = True
@@ -69,19 +62,13 @@ def files_of(table: str, version: int, folders: Sequence[Path]) -> list[str]:
             if action.get("add") is not None:
                 live[_file(action["add"])] = None
     if not known or metadata is None:
-        raise _damaged()
+        raise damaged()
     # What was once so, and is no more in this version, is nothing to it.
-    with _sound():
+    with sound():
         _check_metadata(metadata)
     if any(vector for _, *vector in live):
-        raise InvalidDataset(_untold("rows of its files are deleted", "purge them (REORG ... APPLY (PURGE))"))
-    if any(leads_elsewhere(path) or ":" in path.partition("/")[0] for path, *_ in live):
-        raise InvalidDataset(_untold("some of its files lie elsewhere", "copy them into its folder"))
-    if not live:
-        raise InvalidDataset("source.version: the table has no files in this version: name another")
-    if len(live) > MOST_FILES:
-        raise InvalidDataset(f"source.version: more than {MOST_FILES} files: write fewer, larger ones (OPTIMIZE)")
-    return [escape(f"{table}/{path}") for path, *_ in live]
+        raise untold(_VERSION, "rows of its files are deleted", "purge them (REORG ... APPLY (PURGE))")
+    return patterns_of(table, [path for path, *_ in live], _VERSION)
 
 
 def _actions(table: str, version: int, names: Sequence[str], folders: Sequence[Path]) -> Iterator[_Action]:
@@ -103,8 +90,8 @@ def _actions(table: str, version: int, names: Sequence[str], folders: Sequence[P
     start = max(complete, default=-1)
     commits = {int(found[1]): name for name in names if (found := _COMMIT.fullmatch(name))}
     needed = range(start + 1, version + 1)
-    if version - start > MOST_COMMITS or any(number not in commits for number in needed):
-        raise InvalidDataset("source.version: the table's log tells no such version any more, or yet: name another")
+    if version - start > MOST_LOGS or any(number not in commits for number in needed):
+        raise unknown(_VERSION)
     for _, name in sorted(parts.get(start, {}).items()):
         yield from _read(f"{table}/{_LOG}/{name}", folders, _checkpointed)
     for number in needed:
@@ -112,16 +99,9 @@ def _actions(table: str, version: int, names: Sequence[str], folders: Sequence[P
 
 
 def _read(name: str, folders: Sequence[Path], how: Callable[[Path], list[_Action]]) -> list[_Action]:
-    with held(escape(name), folders, "source.table") as file:
-        if file.stamp[2] > MOST_LOG_BYTES:
-            raise InvalidDataset("source.table: its log is too long: write a checkpoint, and name a later version")
-        try:
-            found = how(Path(file.held))
-        except (ValueError, pa.ArrowException, RecursionError, OSError):
-            raise _damaged() from None
-        file.check()
+    found = read_log(name, folders, how)
     if not all(isinstance(action, dict) for action in found):
-        raise _damaged()
+        raise damaged()
     return found
 
 
@@ -141,14 +121,14 @@ def _check_protocol(protocol: _Action) -> None:
     features = set(protocol.get("readerFeatures") or ())
     # Columns of other names are looked for where the table says that it has some; vectors where a file has one.
     if int(protocol["minReaderVersion"]) > _READER or features - _FEATURES - {"columnMapping", "deletionVectors"}:
-        raise InvalidDataset(_untold("it has features that are not read", "write it with fewer"))
+        raise untold(_VERSION, "it has features that are not read", "write it with fewer")
 
 
 def _check_metadata(metadata: _Action) -> None:
     if metadata.get("partitionColumns"):
-        raise InvalidDataset(_untold("it is partitioned, so that files have not all columns", "write it without"))
+        raise untold(_VERSION, "it is partitioned, so that files have not all columns", "write it without")
     if (metadata.get("configuration") or {}).get(_MAPPING, "none") != "none":
-        raise InvalidDataset(_untold("its columns have other names in its files", f"write it without {_MAPPING}"))
+        raise untold(_VERSION, "its columns have other names in its files", f"write it without {_MAPPING}")
 
 
 def _file(action: _Action) -> _File:
@@ -158,24 +138,3 @@ def _file(action: _Action) -> _File:
     if vector is None:
         return (path,)
     return path, vector["storageType"], vector["pathOrInlineDv"], vector.get("offset")
-
-
-@contextmanager
-def _sound() -> Iterator[None]:
-    """What the log says is of the kinds that it should be.
-
-    Raises:
-        InvalidDataset: when it is not.
-    """
-    try:
-        yield
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise _damaged() from None
-
-
-def _untold(why: str, what: str) -> str:
-    return f"source.version: this version's files alone do not tell its rows, as {why}: {what}, and name that version"
-
-
-def _damaged() -> InvalidDataset:
-    return InvalidDataset("source.table: its log is damaged, or none that is read: write the table again")

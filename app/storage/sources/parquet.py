@@ -6,7 +6,7 @@ An engine's error text may hold values, and is never looked at.
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -16,13 +16,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import DeltaTable, ParquetFiles, TableSpec, parse_spec
+from app.declarations.spec import DeltaTable, IcebergTable, ParquetFiles, TableSpec, parse_spec
 from app.spaces.counts import CellCounts
 from app.storage.readers.report import Report
 from app.storage.readers.tables import read_table
-from app.storage.sources import compiled
+from app.storage.sources import compiled, delta, iceberg
 from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
-from app.storage.sources.delta import files_of
 from app.storage.sources.files import Identity, Looks, SourceFile, identity, looks, opened, same
 from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, digest_of
 
@@ -163,9 +162,8 @@ def ask_source(
     return Told(np.concatenate(numbers), now)
 
 
-def _opened(
-    spec: TableSpec, folders: Sequence[Path], known: Identity | None = None
-) -> AbstractContextManager[list[SourceFile]]:
+@contextmanager
+def _opened(spec: TableSpec, folders: Sequence[Path], known: Identity | None = None) -> Iterator[list[SourceFile]]:
     """The files that a declaration names.
 
     Args:
@@ -176,18 +174,29 @@ def _opened(
     Raises:
         InvalidDataset: when it names none, as what is shown of one.
     """
-    source = spec.source
-    if isinstance(source, DeltaTable):
+    source, columns = spec.source, None
+    patterns: Sequence[str]
+    if isinstance(source, ParquetFiles):
+        if source.files is None:
+            raise InvalidDataset("source.files: name the files, as visits/2025-*.parquet")
+        patterns, field = source.files, None
+    elif known is not None:
+        # A version has the files that it has, whatever was written to the table since.
+        patterns, field = [escape(name) for name, *_ in known], "source"
+    elif isinstance(source, DeltaTable):
         if source.table is None or source.version is None:
             raise InvalidDataset("source: name the table and its version, as lake/visits and 41")
-        if known is None:
-            return opened(files_of(source.table, source.version, folders), folders, "source.version")
-        # A version has the files that it has, whatever was written to the table since.
-        return opened([escape(name) for name, *_ in known], folders, "source.version")
-    assert isinstance(source, ParquetFiles)
-    if source.files is None:
-        raise InvalidDataset("source.files: name the files, as visits/2025-*.parquet")
-    return opened(source.files, folders)
+        patterns, field = delta.files_of(source.table, source.version, folders), "source.version"
+    else:
+        assert isinstance(source, IcebergTable)
+        if source.table is None or source.snapshot is None:
+            raise InvalidDataset("source: name the table and its snapshot or a tag, as lake/visits and end-of-2025")
+        patterns, columns = iceberg.files_of(source.table, source.snapshot, folders)
+        field = "source.snapshot"
+    with opened(patterns, folders, field) as files:
+        if columns is not None:
+            iceberg.check_columns(files, columns, spec.columns)
+        yield files
 
 
 class Engine(Dialect):
