@@ -15,6 +15,7 @@ from app.cli.commands import (  # noqa: F401 - they add themselves
     releases,
     service,
     sessions,
+    sources,
 )
 from app.cli.errors import Refusal
 from app.cli.groups import cli, groups

@@ -28,6 +28,7 @@ cli = typer.Typer(
 )
 principals = _group("Who may call the service.")
 connections = _group("Connections to databases whose tables data sets name.")
+sources = _group("Records that stay where they are.")
 datasets = _group("Private data sets and their budgets.")
 sessions = _group("Sessions of adaptively chosen queries.")
 releases = _group("Releases of workloads that are known in advance.")
@@ -36,6 +37,7 @@ log = _group("The key of the log.")
 audits = _group("Checks of transcripts and of the log.")
 cli.add_typer(principals, name="principal")
 cli.add_typer(connections, name="connection")
+cli.add_typer(sources, name="source")
 cli.add_typer(datasets, name="dataset")
 cli.add_typer(sessions, name="session")
 cli.add_typer(releases, name="release")
@@ -60,4 +62,4 @@ def _whole(
 
 
 #: All of them, each with its commands.
-groups = (cli, principals, connections, datasets, sessions, releases, vault, log, audits)
+groups = (cli, principals, connections, sources, datasets, sessions, releases, vault, log, audits)

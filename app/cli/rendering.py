@@ -18,6 +18,7 @@ from app.cli.listings import Column, columns, facts, folded, listed
 if TYPE_CHECKING:
     from app.audit.replay import Verdict
     from app.audit.verdict import FolderVerdict
+    from app.bootstrap.rehearsal import Rehearsal
     from curator_client import (
         Answer,
         Cell,
@@ -132,6 +133,20 @@ def show_check(found: Check) -> None:
     for what, sentences in (("Warning", found.warnings), ("Note", found.notes)):
         for sentence in sentences:
             say(f"{what}: {sentence}", err)
+
+
+def show_rehearsal(found: Rehearsal) -> None:
+    """Print how long questions of made-up records took, and what to declare."""
+    shown = columns("question", "seconds", "expected", numbers=("seconds", "expected"))
+    _show_table(shown, [(each.question, f"{each.seconds:.2f}", f"{each.expected:.2f}") for each in found.timed])
+    say(f"Seconds are of {found.records:,} made-up records, and expected of {found.capacity:,}, the declared capacity.")
+    if found.possible:
+        say(f'Declare "answer_seconds": {found.answer_seconds}, twice what the slowest is expected to take.')
+    else:
+        say(
+            f"Twice what the slowest is expected to take is {found.answer_seconds:,} seconds, and nobody waits for "
+            f"more than {found.longest:g} here: raise CURATOR_REQUEST_TIMEOUT_SECONDS, or declare fewer values."
+        )
 
 
 def _rows(rows: Sequence[int]) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from app.cli.errors import Refusal
+from app.cli.errors import operating
 from app.cli.groups import cli, log, vault
 from app.cli.rendering import err, out, say
 
@@ -26,7 +24,7 @@ def serve(
     from app.bootstrap import serving
 
     gc.enable()
-    with _operating():
+    with operating():
         serving.serve(host, port, workers)
 
 
@@ -38,7 +36,7 @@ def work() -> None:
     """
     from app.bootstrap import working
 
-    with _operating():
+    with operating():
         working.work()
 
 
@@ -47,7 +45,7 @@ def migrate() -> None:
     """Bring the database of CURATOR_DATABASE_URL to the present schema."""
     from app.bootstrap import maintenance
 
-    with _operating(), err.status("Migrating the database"):
+    with operating(), err.status("Migrating the database"):
         maintenance.migrate()
     say("The database is up to date.")
 
@@ -59,7 +57,7 @@ def backup(
     """Copy database, private files and keys into a new folder, also while the server runs."""
     from app.bootstrap import maintenance
 
-    with _operating(), err.status("Backing up"):
+    with operating(), err.status("Backing up"):
         files = maintenance.back_up(folder)
     say(f"{folder} is a whole backup, with {files:,} private files.")
 
@@ -82,7 +80,7 @@ def restore(
     """
     from app.bootstrap import maintenance
 
-    with _operating(), err.status("Restoring"):
+    with operating(), err.status("Restoring"):
         maintenance.restore(folder, final=final)
     say("Everything is restored." if final else "The records are restored; every budget counts as spent.")
 
@@ -98,7 +96,7 @@ def forfeit(
 
     if not yes:
         typer.confirm("Give up what is left of every budget, for good?", abort=True, err=True)
-    with _operating():
+    with operating():
         maintenance.forfeit()
     say("Every budget counts as spent.")
 
@@ -110,7 +108,7 @@ def vault_rotate() -> None:
     """
     from app.bootstrap import maintenance
 
-    with _operating(), err.status("Changing the key of private files"):
+    with operating(), err.status("Changing the key of private files"):
         done = maintenance.rotate_vault()
     say(f"Every private file is under the new key; {done:,} had to be changed.")
 
@@ -130,7 +128,7 @@ def log_rotate(
     """
     from app.bootstrap import maintenance
 
-    with _operating(), err.status("Changing the key of the log"):
+    with operating(), err.status("Changing the key of the log"):
         key = maintenance.rotate_log(lost=lost)
     told = f"The log is signed with {key} from here on." if key else "The log begins anew at the next start."
     say(told)
@@ -177,31 +175,3 @@ def demo(
     from app.demo.runner import run
 
     raise typer.Exit(run(out, out_folder, questions=questions or 50_000, seed=seed, stay=stay))
-
-
-@contextmanager
-def _operating() -> Iterator[None]:
-    """Turn what keeps a command from working into a refusal, which repeats no value of a setting.
-
-    Raises:
-        Refusal: when the settings, the data folder or the database do not allow the command.
-    """
-    from pydantic import ValidationError
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from app.bootstrap.preconditions import StartRefused
-    from app.declarations.explaining import problems
-    from app.settings import PREFIX, Settings
-
-    try:
-        yield
-    except StartRefused as refused:
-        raise Refusal(str(refused)) from None
-    except ValidationError as invalid:
-        found = (
-            problem.partition(":") for problem in problems(invalid, Settings, dict.fromkeys(Settings.model_fields))
-        )
-        raise Refusal("; ".join(f"{PREFIX}{name.upper()}:{words}" for name, _, words in found)) from None
-    except SQLAlchemyError as failed:
-        # The driver's own message names server and database, never the password; the statement is left out.
-        raise Refusal(f"the database: {getattr(failed, 'orig', None) or failed}") from None
