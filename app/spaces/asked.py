@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -31,6 +32,9 @@ MOST_CLASSES = 1 << 20
 MOST_WEIGHED = 1 << 12
 #: Counts that are asked together are asked as one while their classes together are no more.
 MOST_TOGETHER = 1 << 15
+#: What others wait for meanwhile comes along where it adds no pass: of what is asked within so many seconds, and of so
+#: many counts.
+GATHERED_SECONDS, MOST_GATHERED = 0.05, 256
 #: Bytes of all counts of a data set that stay in memory.
 HELD_BYTES = 64 << 20
 
@@ -71,6 +75,8 @@ class AskedCounts:
         self.shape, self._records, self._ask, self._kept, self._seconds = shape, records, ask, kept, seconds
         self._known: dict[str, CellCounts] = {}
         self._arrays: OrderedDict[str, IntArray] = OrderedDict()
+        #: What somebody waits for, or gave up.
+        self._wanted: OrderedDict[str, CellCounts] = OrderedDict()
         self._lock, self._asking = threading.RLock(), threading.Lock()
         self._learn()
 
@@ -112,6 +118,10 @@ class AskedCounts:
             else:
                 found.append((tally, needed, counts))
         if lacking:
+            with self._lock:
+                self._wanted.update((name_of(needed), needed) for needed in lacking)
+                while len(self._wanted) > MOST_GATHERED:
+                    self._wanted.popitem(last=False)
             raise NotCounted(lambda: self._count(lacking), self._seconds)
         return (_told(tally, needed, counts) for tally, needed, counts in found)
 
@@ -157,12 +167,28 @@ class AskedCounts:
             due = covering([needed for needed in lacking if self._found(needed) is None])
             if not due:
                 return
+            time.sleep(GATHERED_SECONDS)
+            due = self._gathered(due)
             for asked, counts in zip(due, self._ask(due), strict=True):
                 self._kept.keep(asked, counts)
                 with self._lock:
                     name = name_of(asked)
                     self._known[name] = asked
                     self._hold(name, counts)
+
+    def _gathered(self, due: list[CellCounts]) -> list[CellCounts]:
+        """What is due, with what others wait for as far as that makes it no more."""
+        with self._lock:
+            wanted, self._wanted = self._wanted, OrderedDict()
+        left = {name: needed for name, needed in wanted.items() if self._found(needed) is None}
+        for name, needed in left.items():
+            joined = covering([*due, needed])
+            if len(joined) > len(due):
+                with self._lock:
+                    self._wanted[name] = needed
+            else:
+                due = joined
+        return due
 
 
 def classes_of(tally: CellCounts, shape: Sequence[int]) -> CellCounts | None:

@@ -94,6 +94,7 @@ def test_what_is_asked_is_what_a_plain_loop_counts(tmp_path_factory: Any, source
     counts = asked_counts(declare(attributes, "part=*/*.parquet"), folder)
     asked: list[Tally] = data.draw(st.lists(tallies(shape, (CellCounts, Contraction)), min_size=1, max_size=3))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("app.spaces.asked.GATHERED_SECONDS", 0)
         patch.setattr("app.spaces.asked.MOST_WEIGHED", data.draw(st.sampled_from([0, 1 << 12])))
         patch.setattr(parquet, "_LISTED", data.draw(st.sampled_from([0, 1 << 12])))
         for tally, number in zip(asked, told(counts, *asked), strict=True):
