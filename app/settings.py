@@ -143,6 +143,12 @@ class Settings(BaseSettings):
         le=3600,
         description="Whoever waits for a source goes on a whole number of these after he began to wait.",
     )
+    traces: str | None = Field(
+        None,
+        pattern=r"^https?://[^@\s]+$",
+        description="Where a collector of OpenTelemetry takes traces over HTTP, such as "
+        "http://collector:4318/v1/traces; unset: nothing is traced.",
+    )
     snapshot_limit: ByteCount = Field(
         4 * 1024**3,
         ge=0,

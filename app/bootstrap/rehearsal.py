@@ -115,8 +115,8 @@ def rehearse(spec: Spec, settings: Settings, records: int | None = None, folder:
     made_up = spec.model_copy(update={"source": ParquetFiles(type="parquet", files=("*.parquet",))})
     few = min(FEW, wanted)
     with TemporaryDirectory(prefix="rehearsal-", dir=folder) as place:
-        least = _asked(made_up, settings, few, Path(place, "few"))
-        most = _asked(made_up, settings, wanted, Path(place, "all"))
+        least = seconds_of(made_up, settings, few, Path(place, "few"))
+        most = seconds_of(made_up, settings, wanted, Path(place, "all"))
     more = capacity / wanted - 1
     timed = [
         Timed(question, seconds, seconds + max(0.0, seconds - least[question]) * more)
@@ -125,7 +125,7 @@ def rehearse(spec: Spec, settings: Settings, records: int | None = None, folder:
     return Rehearsal(wanted, capacity, tuple(timed), settings.request_timeout_seconds)
 
 
-def _asked(spec: TableSpec, settings: Settings, records: int, folder: Path) -> dict[str, float]:
+def seconds_of(spec: TableSpec, settings: Settings, records: int, folder: Path) -> dict[str, float]:
     """Seconds that each question takes of so many records."""
     folder.mkdir()
     _write(spec, records, folder)

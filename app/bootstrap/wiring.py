@@ -20,6 +20,7 @@ from app.bootstrap.places import note_of_ledger, place_of_files
 from app.bootstrap.reader_process import ProcessReaders
 from app.bootstrap.release_worker import ProcessFinisher
 from app.bootstrap.table_finisher import TableFinisher
+from app.bootstrap.traces import Traces
 from app.curator import opening
 from app.declarations.spec import SOURCES_OF_FILES
 from app.http import problems
@@ -66,6 +67,7 @@ from app.services.services import Services
 from app.services.session_opening import SessionOpener
 from app.services.sessions import Sessions
 from app.services.sql import Sql
+from app.services.tracing import UNTRACED, Tracer
 from app.services.transcripts import Transcripts
 from app.settings import Settings
 from app.storage.audit_store import SqlAudits
@@ -156,6 +158,8 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
     share = settings.memory_limit // 4
     source, metrics, delivery = noise or SystemNoise(), Metrics(shared), Delivery()
+    traces = None if settings.traces is None else Traces(settings.traces)
+    tracer: Tracer = traces or UNTRACED
     answering = Answering(
         store,
         private,
@@ -171,7 +175,8 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
             settings.memory_limit - share, [lambda: private.held, openings.held, opening.held, factorization.held]
         ),
         turn_seconds=settings.request_timeout_seconds,
-        parked=Parked(settings.source_queries, settings.source_tick_seconds, metrics),
+        parked=Parked(settings.source_queries, settings.source_tick_seconds, metrics, tracer),
+        tracer=tracer,
     )
 
     def close_session(id: str, seconds: float | None) -> None:
@@ -202,6 +207,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         render=problems.document,
         have_counted=answering.have_counted,
         quick=ProcessFinisher(settings.memory_limit // QUICK_MEMORY, min(QUICK_LIMIT, settings.release_seconds)),
+        tracer=tracer,
     )
 
     logins = Logins(store, utc_now)
@@ -219,6 +225,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         utc_now,
         metrics,
         render=problems.document,
+        tracer=tracer,
     )
     lifecycle = Lifecycle(
         settings,
@@ -244,6 +251,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
             jobs,
             audit_jobs,
             sequencer,
+            *([] if traces is None else [traces]),
         ],
         database_bytes=lambda: database_bytes(reading, settings.embedded_database),
         lock=lock,
@@ -289,6 +297,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         streams=Streams(metrics.refused),
         deadline=Deadline(settings.answer_deadline_ms, metrics.late),
         metrics=metrics,
+        tracer=tracer,
         pages=asyncio.Semaphore(TRANSCRIPT_PAGES),
     )
     connections = ConnectionPolicy(

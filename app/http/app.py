@@ -121,5 +121,6 @@ def create_app(context: Context, state: Mapping[str, Any]) -> FastAPI:
         context.metrics,
         context.body_memory,
         verbose=context.limits.log_level == "debug",
+        tracer=context.tracer,
     )
     return app

@@ -12,6 +12,9 @@ from starlette.types import Scope
 from app.http.headers import header
 from app.services.errors import PayloadTooLarge, Unavailable
 
+#: In the scope of a request that brings private data: how long it takes is told to nobody.
+UNTOLD = "untold"
+
 
 class BodyMemory:
     """Memory for the bodies of all requests under way, as they were sent. For the event loop's thread alone.

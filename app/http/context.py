@@ -15,6 +15,7 @@ from app.http.metrics import Metrics
 from app.http.streams import Streams
 from app.services.exports import ExportSpace
 from app.services.services import Services
+from app.services.tracing import Tracer
 
 
 class Limits(RateLimits, Protocol):
@@ -72,6 +73,7 @@ class Context:
         streams: of events.
         deadline: holds replies to queries back, where the operator says so.
         metrics: counts.
+        tracer: follows requests, where the operator says so.
         pages: held while a page of a transcript is read from the database, for those that are read at a time in all. A
             page is as long as its longest record.
     """
@@ -89,6 +91,7 @@ class Context:
     streams: Streams
     deadline: Deadline
     metrics: Metrics
+    tracer: Tracer
     pages: asyncio.Semaphore
 
     def drain(self) -> None:

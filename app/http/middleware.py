@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import traceback
 from typing import Any
 
@@ -17,11 +18,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.http import problems
-from app.http.bodies import BodyMemory
+from app.http.bodies import UNTOLD, BodyMemory
 from app.http.headers import expect_plain
 from app.http.metrics import Metrics
 from app.http.parameters import refusal
 from app.services.errors import NotFound, Unavailable
+from app.services.tracing import FOLLOWED, UNTRACED, Tracer
 
 logger = structlog.get_logger("app.http")
 
@@ -92,10 +94,20 @@ class Observe:
         metrics: counts them.
         body_memory: released at the end of each request.
         verbose: whether each request gets a log line.
+        tracer: told how long requests take that are followed.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, body_memory: BodyMemory, *, verbose: bool = False) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        body_memory: BodyMemory,
+        *,
+        verbose: bool = False,
+        tracer: Tracer = UNTRACED,
+    ) -> None:
         self._app, self._metrics, self._body_memory, self._verbose = app, metrics, body_memory, verbose
+        self._tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or begin and end."""
@@ -108,7 +120,8 @@ class Observe:
 
             await self._app(scope, receive, send_type)
             return
-        status = 0
+        status, began, trace = 0, time.time(), self._tracer.follow()
+        FOLLOWED.set(trace)
 
         async def observed(message: Message) -> None:
             nonlocal status
@@ -137,6 +150,8 @@ class Observe:
             template = getattr(route, "path", "unmatched")
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._metrics.request(template, method, status)
+            if trace is not None and not scope.get(UNTOLD):
+                self._tracer.request(trace, began, method, template, status)
             if self._verbose:
                 # Without its duration: log lines are shared more freely than metrics.
                 logger.debug("request", method=method, route=template, status=status)

@@ -216,6 +216,7 @@ async def read_multipart(
         Unavailable: when the bodies of all requests leave no room for it.
     """
     limit, size = context.limits.max_body_bytes, 0
+    request.scope[bodies.UNTOLD] = True
     bodies.expect_at_most(request, limit)
 
     async def counted() -> AsyncGenerator[bytes, None]:

@@ -30,6 +30,7 @@ from app.services.errors import AuditFailed
 from app.services.exports import Export, ExportSpace
 from app.services.log import Log
 from app.services.ports import Clock
+from app.services.tracing import UNTRACED, Tracer
 from app.services.transcripts import Transcripts
 from curator_client.proofs.notes import Verifier
 
@@ -68,6 +69,7 @@ class AuditJobs:
         clock: the time of records.
         meter: counts what becomes of audits.
         render: makes problem documents of refusals.
+        tracer: told how long each took.
     """
 
     def __init__(
@@ -81,7 +83,9 @@ class AuditJobs:
         meter: Meter,
         *,
         render: Callable[[CuratorError], dict[str, Any]],
+        tracer: Tracer = UNTRACED,
     ) -> None:
+        self._tracer = tracer
         self._store, self._log, self._transcripts, self._space = store, log, transcripts, space
         self._checker, self._clock, self._meter, self._render = checker, clock, meter, render
         self._stopping, self._wake, self._tended = threading.Event(), threading.Event(), 0.0
@@ -129,6 +133,7 @@ class AuditJobs:
         row = self._store.take(secrets.token_hex(16), time.time())
         if row is None:
             return False
+        began = time.time()
         with _Beating(self._store, self._checker, row, self._wake, self._stopping) as course:
             ended, reports = self._carry(row, course)
         # Nothing works for it from here on.
@@ -139,6 +144,7 @@ class AuditJobs:
             self._store.end(ended, {})
         outcome = ended.status if ended.verdict is None else ended.verdict
         self._meter.audited(outcome)
+        self._tracer.part("job", None, began, time.time(), "audit", outcome)
         tell = logger.warning if outcome == "does not hold" else logger.info
         tell("an audit has ended", audit=row.id, outcome=outcome)
         return True

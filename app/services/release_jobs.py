@@ -55,6 +55,7 @@ from app.services.publications import manifest
 from app.services.release_ends import end_release
 from app.services.release_measuring import measured_for, ready, record
 from app.services.release_tasks import Result, Task
+from app.services.tracing import UNTRACED, Tracer
 from app.spaces.counts import NotCounted
 
 logger = structlog.get_logger(__name__)
@@ -155,6 +156,7 @@ class ReleaseJobs:
         have_counted: has numbers counted where records are, among what others wait for
             (:meth:`.answering.parked.Parked.wait`).
         quick: the same for those that are foretold to be quick; where left out they are done with the others.
+        tracer: told how long that takes.
     """
 
     def __init__(
@@ -169,7 +171,9 @@ class ReleaseJobs:
         render: Callable[[CuratorError], dict[str, Any]],
         have_counted: Callable[[str, NotCounted, Callable[[CuratorError | None], None]], None],
         quick: Finisher | None = None,
+        tracer: Tracer = UNTRACED,
     ) -> None:
+        self._tracer = tracer
         self._store, self._private, self._noise = store, private, noise
         self._clock, self._meter, self._render, self._have_counted = clock, meter, render, have_counted
         self._stopping = threading.Event()
@@ -397,10 +401,11 @@ class ReleaseJobs:
             opening = opening_of(session.header)
             lines = _measured_lines(tx, session)
             task = _task(tx, row, opening, session, lines)
-        begun = time.perf_counter()
+        begun, began = time.perf_counter(), time.time()
         with self._beating(row, lane) as progress:
             made = Result.read(lane.finisher.finish(task.written(), progress))
         self._meter.fitted(time.perf_counter() - begun)
+        self._tracer.part("job", None, began, time.time(), "release")
         assert isinstance(opening.plan, WorkloadPlan)
         made.check(opening.request.workload.method, opening.plan.workload)
         tables = dict(made.files)

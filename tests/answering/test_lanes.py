@@ -39,6 +39,7 @@ from app.services.registration import Registration
 from app.services.residents import Residents
 from app.services.session_opening import SessionOpener
 from app.services.sessions import Sessions
+from app.services.tracing import UNTRACED
 from app.services.transcripts import Transcripts
 from app.spaces.errors import InvalidQuery
 from tests.kit.memory_private_store import MemoryPrivateStore
@@ -166,6 +167,7 @@ class Process:
             refill=lambda block: None,
             aside=Aside(),
             parked=Parked(1, 0.01, Told()),
+            tracer=UNTRACED,
         )
         self.context.aside.start()
         self.context.parked.start()

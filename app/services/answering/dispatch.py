@@ -24,6 +24,7 @@ from app.services.ports import Clock, NoisePort, PrivateStore, SessionRow, Snaps
 from app.services.principals import Principal
 from app.services.residents import UPDATES_AHEAD
 from app.services.sessions import find_session
+from app.services.tracing import UNTRACED, Tracer
 from app.spaces.counts import NotCounted
 
 #: Bytes of a hypothesis from which a session has a lane apart from the common one.
@@ -54,6 +55,7 @@ class Answering:
         memory: Memory,
         turn_seconds: float,
         parked: Parked,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         self._refills: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.context = LaneContext(
@@ -69,6 +71,7 @@ class Answering:
             self._refills.put,
             Aside(),
             parked,
+            tracer,
         )
         self._soon = soon
         self._queue_limit, self._turn_seconds = queue_limit, turn_seconds

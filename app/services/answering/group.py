@@ -87,7 +87,7 @@ class Groups:
         """Answer a group, commit, and reply; yields between the slices of what goes alone. What follows on a pause
         aside may run in any thread, up to the next pause: it touches this one session, and nothing that is the lane's.
         """
-        started = time.perf_counter()
+        started, began = time.perf_counter(), time.time()
         try:
             yield from self._in_one_transaction(group, work)
         except Exception as error:  # noqa: BLE001 - nothing ends a lane: what was begun is charged
@@ -112,12 +112,24 @@ class Groups:
             meter.not_converged("answers", number)
             logger.warning("fits ended before their tolerance", session=session, answers=number)
         meter.group(len(group), time.perf_counter() - started)
+        self._trace(served, work, began)
         try:
             self._residents.checkpoint(work.base, self._unwritten(None))
         except Exception as error:  # noqa: BLE001 - nothing ends a lane: what is in memory follows from the transcript
             logger.error("states could not be kept", error=type(error).__name__)
             for id in work.base:
                 self._residents.drop(id)
+
+    def _trace(self, served: list[Ticket], work: Work, began: float) -> None:
+        """Tell where the time of requests went that are followed."""
+        tracer, ended = self._context.tracer, time.time()
+        for ticket in served:
+            if ticket.trace is not None:
+                outcome = "answered" if ticket.error is None else getattr(ticket.error, "code", "failed")
+                tracer.part("queued", ticket.trace, ticket.came, began)
+                tracer.part("answer", ticket.trace, began, ended, ticket.kind, outcome)
+                if work.committing is not None:
+                    tracer.part("commit", ticket.trace, *work.committing)
 
     def _in_one_transaction(self, group: list[Ticket], work: Work) -> Iterator[Pause]:
         """Play the group in one transaction and commit it."""

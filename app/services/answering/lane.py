@@ -223,7 +223,7 @@ class Lane(threading.Thread):
             if any(other.kind == "close" for other in parking.behind):
                 self._end(parking)
             else:
-                self._context.parked.wait(ticket.actor, lacking, partial(self._counted, parking))
+                self._context.parked.wait(ticket.actor, lacking, partial(self._counted, parking), ticket.trace)
 
     def _end(self, parking: Parking) -> None:
         """Let a request wait no longer whose session is to be closed: whoever does so does not wait for minutes."""
@@ -241,6 +241,7 @@ class Lane(threading.Thread):
         if self._parked.get(ticket.session) is not parking:
             return  # the session was closed meanwhile
         del self._parked[ticket.session]
+        ticket.came = time.time()
         if parking.error is None:
             self._waiting.put_back([ticket])
         else:

@@ -20,6 +20,7 @@ import structlog
 from app.declarations.errors import CuratorError
 from app.services.answering.aside import Aside
 from app.services.errors import Unavailable
+from app.services.tracing import UNTRACED, Trace, Tracer
 from app.spaces.counts import NotCounted
 
 logger = structlog.get_logger(__name__)
@@ -43,10 +44,12 @@ class Parked:
         queries: how many are counted at a time.
         tick_seconds: of what an engine's time may tell.
         meter: told how each counting ended.
+        tracer: told when whoever waited went on.
     """
 
-    def __init__(self, queries: int, tick_seconds: float, meter: Meter) -> None:
+    def __init__(self, queries: int, tick_seconds: float, meter: Meter, tracer: Tracer = UNTRACED) -> None:
         self._aside, self._tick, self._meter = Aside("source", queries), tick_seconds, meter
+        self._tracer = tracer
         self._waiting: set[object] = set()
 
     def __len__(self) -> int:
@@ -61,14 +64,23 @@ class Parked:
         """Begin nothing more."""
         self._aside.stop()
 
-    def wait(self, actor: str, lacking: NotCounted, back: Callable[[CuratorError | None], None]) -> None:
+    def wait(
+        self,
+        actor: str,
+        lacking: NotCounted,
+        back: Callable[[CuratorError | None], None],
+        trace: Trace | None = None,
+    ) -> None:
         """Have numbers counted that a principal's request lacks. Then ``back`` is called, in another thread, with why
         they cannot be counted, if so.
         """
-        began, mark = time.monotonic(), object()
+        began, came, mark = time.monotonic(), time.time(), object()
 
         def end(error: CuratorError | None) -> None:
             self._waiting.discard(mark)
+            if trace is not None:
+                # When the tick is over: no sooner shows when the engine was done.
+                self._tracer.part("parked", trace, came, time.time(), outcome=_outcome(error))
             back(error)
 
         def work() -> None:
@@ -100,8 +112,12 @@ class Parked:
         except Exception as found:  # noqa: BLE001 - its words may quote records
             logger.error("a source could not be counted", error=type(found).__name__)
             error = Unavailable("the data set's records could not be counted: send the request again later")
-        self._meter.tallied("counted" if error is None else error.code)
+        self._meter.tallied(_outcome(error))
         return error
+
+
+def _outcome(error: CuratorError | None) -> str:
+    return "counted" if error is None else error.code
 
 
 def needs_others() -> Unavailable:

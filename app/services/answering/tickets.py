@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.services.idempotency import IdempotencyKey
+from app.services.tracing import FOLLOWED, Trace
 
 #: Most requests that one transaction carries.
 GROUP = 64
@@ -32,6 +33,8 @@ class Ticket:
         waits: how often its next question has waited for numbers that were yet to be counted.
         costly: whether it was found to take long, so that it is answered aside.
         left: whether who sent it has hung up: what was not begun of it is not computed.
+        trace: the request that it belongs to, where that is followed.
+        came: when it began to wait for its turn, in seconds since 1970.
     """
 
     kind: Literal["ask", "batch", "price", "prices", "close"]
@@ -47,6 +50,8 @@ class Ticket:
     waits: int = 0
     costly: bool = False
     left: bool = False
+    trace: Trace | None = field(default_factory=FOLLOWED.get)
+    came: float = field(default_factory=time.time)
 
     @property
     def prices(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -29,6 +30,7 @@ from app.services.ports import (
     Transaction,
     WeightsRow,
 )
+from app.services.tracing import Tracer
 from app.spaces.counts import ExactCounts, NotCounted
 
 
@@ -52,6 +54,7 @@ class LaneContext:
         refill: called with a source of noise that runs low; it is filled up by another thread.
         aside: the threads that do what takes long.
         parked: waits for numbers that are yet to be counted.
+        tracer: told where the time of requests went that are followed.
     """
 
     store: Store
@@ -66,6 +69,7 @@ class LaneContext:
     refill: Callable[[Any], None]
     aside: Aside
     parked: Parked
+    tracer: Tracer
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +90,7 @@ class Work:
         unfitted: for each answer whose fit ended before its tolerance the session.
         parked: requests that wait for numbers, which are yet to be counted, and what counts them.
         ballast: memory that is held for it alone until it is written; None where the lane's serves.
+        committing: when its last transaction began to be written and was, in seconds since 1970.
     """
 
     now: str
@@ -104,6 +109,7 @@ class Work:
     unfitted: list[str] = field(default_factory=list)
     parked: list[tuple[Ticket, NotCounted]] = field(default_factory=list)
     ballast: Ballast | None = None
+    committing: tuple[float, float] | None = None
 
     @property
     def empty(self) -> bool:
@@ -114,6 +120,7 @@ class Work:
         """Put everything into a transaction and commit it."""
         if tx.name is not None:
             self.tried.append(tx.name)
+        began = time.time()
         with tx.together():
             if self.entries:
                 tx.append(self.entries, self.weights)
@@ -126,6 +133,7 @@ class Work:
             if self.replies:
                 tx.add_replies(list(self.replies.values()))
             tx.commit()
+        self.committing = began, time.time()
 
     def forget(self, session: str) -> None:
         """Take out everything of a session, but for the rounds that were begun."""
