@@ -4,6 +4,7 @@ not have it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -19,7 +20,7 @@ from app.services import spending
 from app.services.datasets import standing
 from app.services.errors import BudgetExhausted
 from app.services.grants import check_granted
-from app.services.ports import DatasetRow, Transaction
+from app.services.ports import DatasetRow, Holding, Transaction
 from app.services.principals import Principal
 
 
@@ -28,6 +29,7 @@ def admitted(
     row: DatasetRow,
     actor: Principal,
     request: SessionRequest,
+    holdings: Sequence[Holding],
     plan: SessionPlan | None = None,
 ) -> PublicDataset:
     """Refuse what the actor may not hold or the data set does not have; give what the session is planned on.
@@ -35,12 +37,20 @@ def admitted(
     Before there is a plan, an epsilon is refused that neither sum of the budget has. An epsilon of 0 takes nothing of
     the budget or of a grant, and is refused only to who may not see the data set.
 
+    Args:
+        tx: in which it is looked.
+        row: the data set.
+        actor: who asks.
+        request: what for.
+        holdings: what is held of the data set: all its sessions are passed over for them, once for what is asked more
+            than once.
+        plan: what it would take; None where there is none yet.
+
     Raises:
         Forbidden, BudgetExhausted, PlanInfeasible.
     """
     if request.calibration == "exact":
         _check_untouched(tx, row, request)
-    holdings = tx.holdings(row.name)
     dataset, account = standing(row, holdings)
     if plan is None:
         try:

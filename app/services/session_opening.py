@@ -181,12 +181,14 @@ class SessionOpener:
             dummy = self._dummies.made(actor, row)
             row = dummy.row
         with self._store.read() as tx:
-            dataset = admitted(tx, row, actor, request)
+            holdings = tx.holdings(row.name)
+            dataset = admitted(tx, row, actor, request, holdings)
         with while_wanted(check):
             opening, why = self._plans.opening(dataset, request)
         seconds = self._plans.foretold(opening)
         with self._store.read() as tx:
-            admitted(tx, row, actor, opening.request, opening.plan)
+            # What others took meanwhile is found under the data set's lock.
+            admitted(tx, row, actor, opening.request, holdings, opening.plan)
         if dummy is not None:
             return Prepared(opening, self._clock(), None, why=why, dummy=dummy)
         # Before anything waits for the data set: a file that has changed is read.
@@ -253,13 +255,14 @@ class SessionOpener:
                 return known
             if row.retired_at is not None:
                 raise NotFound(f"the data set {request.dataset!r} is retired")
-            now = admitted(tx, row, actor, request)
+            holdings = tx.holdings(row.name)
+            now = admitted(tx, row, actor, request, holdings)
             if now != dataset:
                 # Another session bought a fact, has a race, or spent of the budget: quickly planned, with scales that
                 # are known. An exact one, whose program takes seconds, has been refused, as the data set is not
                 # untouched.
                 prepared = self._measured(row, replace(prepared, opening=self._plans.planned(now, request)))
-            admitted(tx, row, actor, request, prepared.opening.plan)
+            admitted(tx, row, actor, request, holdings, prepared.opening.plan)
             reply = self._begin(tx, row, actor, prepared, key)
             _settle(tx, row.name)  # last, as it holds rows of closed sessions until the commit
             tx.commit()
@@ -277,7 +280,8 @@ class SessionOpener:
             with self._store.write() as tx:
                 # Others may have been opened since it was prepared.
                 self._dummies.check(tx, actor, row.name)
-                admitted(tx, row, actor, prepared.opening.request, prepared.opening.plan)
+                holdings = tx.holdings(row.name)
+                admitted(tx, row, actor, prepared.opening.request, holdings, prepared.opening.plan)
                 reply = self._begin(tx, row, actor, prepared, key)
                 tx.commit()
         except BaseException:

@@ -395,9 +395,11 @@ def test_what_the_first_count_buys_besides_is_told(priced: Priced) -> None:
     assert isinstance(answer, dict)
     assert first["epsilon"] == answer["charged_epsilon"] > 0.3 * 1.5
     assert first["half_width"] == pytest.approx([arms(answer)[0]] * 2)
+    assert "two-way marginals were measured with it" in answer["note"]
     later = priced.price(id, COUNTS[1])
     assert later["epsilon"] < 0.1 * 1.5
     assert "two-way" not in later["words"]
+    assert "note" not in priced.ask(id, COUNTS[1])
 
 
 def test_whose_session_it_is_and_its_end(priced: Priced) -> None:

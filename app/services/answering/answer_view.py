@@ -12,6 +12,8 @@ from app.curator.mechanisms.protocol import Answer
 from app.curator.session import Session
 from app.declarations.spec import Spec, TableSpec
 from app.estimation.intervals import Estimates
+from app.measurements.strategies.tables import TableStrategy
+from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts
 from app.services import spending
 from app.spaces.queries.linear import CompiledZero
@@ -58,7 +60,8 @@ def answer_view(
         "entry_hash": entry_hash,
     }
     dataset = session.opening.dataset
-    notes = [note for note in (_known(dataset.space, query), _cut_off(dataset.spec, query)) if note is not None]
+    told = _known(dataset.space, query), _cut_off(dataset.spec, query), _beside(query, answer)
+    notes = [note for note in told if note is not None]
     if notes:
         view["note"] = "; ".join(notes)
     if session.opening.request.dummy:
@@ -66,6 +69,20 @@ def answer_view(
     if answer.unverified:
         view |= {"unverified": True, "unverified_left": session.unverified_left}
     return view
+
+
+def buys_more(query: Query, strategy: Strategy) -> bool:
+    """Whether a count is measured with others, of attributes that it does not name."""
+    if not isinstance(strategy, TableStrategy) or isinstance(query, CompiledStatistic):
+        return False
+    return any(set(part.marginal.attributes) - set(query.question.attributes) for part in strategy.parts)
+
+
+def _beside(query: Query, answer: Answer) -> str | None:
+    """What was paid for with an answer; None where nothing else."""
+    if answer.measured is None or not buys_more(query, answer.measured.measurement.strategy):
+        return None
+    return "two-way marginals were measured with it, once: later counts are answered from them, and cost less"
 
 
 def _known(space: Space, query: Query) -> str | None:

@@ -9,10 +9,9 @@ import numpy as np
 
 from app.curator.mechanisms.protocol import Answer, Buy, Due, MarginalTest, Target, Test
 from app.curator.session import Session
-from app.measurements.strategies.tables import TableStrategy
 from app.services import spending
+from app.services.answering.answer_view import buys_more
 from app.services.ports import SessionRow
-from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
 from curator_client.words import words
@@ -41,16 +40,8 @@ def price_view(
         "source": due.source if isinstance(due, Answer) else "measurement",
         "half_width": _widths(_reaches(session, query, due, target)),
         "left": spending.left_epsilon(session.plan, row, price),
-        "words": words(asked) + (_BESIDE if _buys_more(query, due) else ""),
+        "words": words(asked) + (_BESIDE if isinstance(due, Buy) and buys_more(query, due.purchase.strategy) else ""),
     }
-
-
-def _buys_more(query: Query, due: Answer | Due) -> bool:
-    """Whether a count is measured with others, of attributes that it does not name."""
-    strategy = due.purchase.strategy if isinstance(due, Buy) else None
-    if not isinstance(strategy, TableStrategy) or isinstance(query, CompiledStatistic):
-        return False
-    return any(set(part.marginal.attributes) - set(query.question.attributes) for part in strategy.parts)
 
 
 def _reaches(session: Session, query: Query, due: Answer | Due, target: Target) -> FloatArray | None:
