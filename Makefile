@@ -21,7 +21,7 @@ unit fast fuzz: export TMPDIR ?= $(or $(SCRATCH),/tmp)
 # Every worker and every server that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup browser assets demo docs papers serve test quick fast lint types layers unit r fuzz bench lock wheels image clean
+.PHONY: help setup browser assets demo docs papers serve test quick fast lint types layers compiled unit r fuzz bench lock wheels image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -73,7 +73,7 @@ serve: setup ## the service on port 8000, its data in ./var
 
 # Style takes a second and is looked at first; types and layering are checked beside the first tests.
 test: lint ## everything that must hold: style, types, layering, all tests
-	@$(MAKE) --no-print-directory --jobs=3 types layers unit
+	@$(MAKE) --no-print-directory --jobs=4 types layers unit COMPILED=compiled
 
 # The checks run beside the tests, and what each prints comes in one piece.
 quick: setup ## the inner loop: style, types, layering, fast tests without a server
@@ -93,9 +93,14 @@ types: setup ## types
 layers: setup ## which way imports lean
 	$(BIN)/lint-imports --no-cache
 
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+PYTEST_ALONE = $(BIN)/python -m pytest
+PYTEST = $(PYTEST_ALONE) -n $(JOBS) --dist worksteal
 
-unit: setup browser ## the tests alone; PYTEST_ARGS="-k name" narrows them
+# Beside the wait for the browser. Else each worker would compile all tests anew: ten seconds of a processor.
+compiled: setup
+	-@$(PYTEST_ALONE) --collect-only -q > /dev/null
+
+unit: setup browser $(COMPILED) ## the tests alone; PYTEST_ARGS="-k name" narrows them
 	$(PYTEST) $(PYTEST_ARGS)
 
 # What the client in R is built and tested with, by Debian's names.

@@ -97,7 +97,7 @@ def main() -> None:
                     listing = median_ms(lambda client=client: client.get("/v1/sessions?limit=50").raise_for_status())
         first = rows[0] if rows else [None, None, opening, None, listing]
         rows.append([closed, still_open, opening, opening / first[2], listing, listing / first[4]])
-    columns = ["closed sessions", "open ones", "opening (ms)", "of the first", "list (ms)", "of the first"]
+    columns = ["closed sessions", "open ones", "opening (ms)", "of the first", "list (ms)", "list, of the first"]
     report("openings", "Openings by the sessions that a data set has had", columns, rows)
 
 

@@ -72,15 +72,15 @@ def main() -> None:
     assert isinstance(spec, TableSpec)
     assert isinstance(spec.source, ParquetFiles)
     rows: list[list[Any]] = []
-    before: dict[str, float] = {}
+    before: tuple[int, dict[str, float]] | None = None
     for records in (number for number in RECORDS if number <= most):
         # Each is on the disk while it is asked, and no longer.
         with tempfile.TemporaryDirectory() as place, Watch() as watch:
             seconds = rehearsal.seconds_of(spec, Settings(source_deadline_seconds=3600), records, Path(place, "files"))
         for question, each in seconds.items():
-            grown = before[question] * records / rows[-1][0] if before else None
-            rows.append([records, question, each, None if grown is None else each / grown, watch.most / 2**20])
-        before = seconds
+            ratio = None if before is None else each / (before[1][question] * records / before[0])
+            rows.append([records, question, each, ratio, watch.most / 2**20])
+        before = records, seconds
     columns = ["records", "question", "seconds", "of as many times", "memory of the engine (MiB)"]
     report("rehearsed", "The dearest questions of a wide table in files", columns, rows)
 
