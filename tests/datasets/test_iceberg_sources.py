@@ -213,6 +213,20 @@ def test_partitions_are_counted(tmp_path: Path) -> None:
     assert ours(tmp_path, newest(made)) == [1, 2, 1]
 
 
+@pytest.mark.parametrize("name", ["T10:00", "a%3Ab", "x*[y]?", "a b"])
+def test_names_of_files_are_as_they_are_written(visits: Table, tmp_path: Path, name: str) -> None:
+    """Would catch a name from which something is taken for an address, a code or a pattern."""
+    path = next(folder_of(visits).glob("data/*.parquet"))
+    number, moved = newest(visits), path.with_name(name)
+    for manifest in folder_of(visits).glob("metadata/*-m0.avro"):
+        with manifest.open("rb") as file:
+            told: Any = next(fastavro.reader(file))
+        if told["data_file"]["file_path"].endswith(path.name):
+            rewritten(manifest, {"file_path": str(moved)}, "data_file")
+    path.rename(moved)
+    assert ours(tmp_path, number) == [1, 1, 1]
+
+
 def test_prepared(visits: Table, tmp_path: Path) -> None:
     declared = {**snapshot("closed"), "prepare": "vault"}
     assert prepare_source(table(declared), [tmp_path], memory_limit=1 << 26).report.kept == 3
@@ -265,6 +279,16 @@ def _snapshots(**changed: Any) -> Callable[[Table], object]:
     return _metadata(lambda found: [each.update(changed) for each in found.get("snapshots") or ()])
 
 
+def _twice(made: Table) -> None:
+    """The list has one of its manifests twice."""
+    path = list_of(made)
+    with path.open("rb") as file:
+        reader = fastavro.reader(file)
+        entries: list[Any] = [*reader]
+    with path.open("wb") as out:
+        fastavro.writer(out, reader.writer_schema or {}, [*entries, entries[0]])
+
+
 REFUSED: dict[str, tuple[Callable[[Table], object], str]] = {
     "deleted rows": (_manifest(content=1), "rows of its files are deleted"),
     "deleted rows of a file": (_file(content=1), "rows of its files are deleted"),
@@ -273,6 +297,7 @@ REFUSED: dict[str, tuple[Callable[[Table], object], str]] = {
     "a file elsewhere": (_file(file_path="file:///etc/passwd"), "lie elsewhere"),
     "a file elsewhere by its path": (_file(file_path="/etc/passwd"), "lie elsewhere"),
     "a file in a store": (_file(file_path="s3://passwd/x.parquet"), "lie elsewhere"),
+    "a file that is in it twice": (_twice, "is in it twice"),
     "a manifest elsewhere": (_manifest(manifest_path="/etc/passwd"), "lie elsewhere"),
     "a list elsewhere": (_snapshots(**{"manifest-list": "/etc/passwd"}), "lie elsewhere"),
     "a later format": (_metadata(lambda found: found.update({"format-version": 3})), "a format that is not read"),

@@ -38,7 +38,7 @@ _METADATA = re.compile(r"(?:v([0-9]{1,18})|([0-9]{1,18})-[0-9A-Za-z-]+)(?:\.gz)?
 #: The latest version of the format that is read: later ones have values that stand in no file.
 _FORMAT = 2
 #: The scheme and the host of an address: a table may be copied from where it was written.
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
+_SCHEME = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
 _DELETED = 2
 
 _Json = Mapping[str, Any]
@@ -80,7 +80,10 @@ def files_of(table: str, snapshot: str, folders: Sequence[Path]) -> tuple[list[s
                     raise untold(_SNAPSHOT, "rows of its files are deleted", "rewrite them (rewrite_data_files)")
                 if file["file_format"].upper() != "PARQUET" or file.get("key_metadata") is not None:
                     raise untold(_SNAPSHOT, "some are no plain Parquet files", "rewrite them as such")
-                files[_below(location, file["file_path"])] = None
+                path = _below(location, file["file_path"])
+                if path in files:
+                    raise untold(_SNAPSHOT, "one of its files is in it twice", "rewrite them")
+                files[path] = None
     return patterns_of(table, files, _SNAPSHOT), columns
 
 
