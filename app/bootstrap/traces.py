@@ -58,7 +58,8 @@ class Traces:
             self._spans.put_nowait(None)
         except queue.Full:
             return
-        self._thread.join(PATIENCE_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE_SECONDS)
 
     def follow(self) -> Trace | None:
         """See :class:`app.services.tracing.Tracer`; so the others."""

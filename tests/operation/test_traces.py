@@ -211,6 +211,7 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         stuck.part("job", None, 0.0, 1.0, "release")
     assert stuck._spans.qsize() == 8
     stuck.stop()
+    Traces("http://127.0.0.1:1/v1/traces").stop()  # a service that did not start
 
 
 @pytest.mark.parametrize("url", ["collector:4318", "ftp://collector/", "http://name:password@collector/"])
