@@ -228,6 +228,14 @@ def test_of_two_tables_none_is_taken(visits: Path, tmp_path: Path) -> None:
     assert "two of the server's folders" in refusal(version(1), tmp_path, tmp_path / "other").detail
 
 
+def test_files_of_a_copy_without_a_log_are_not_counted_as_well(visits: Path, tmp_path: Path) -> None:
+    """Another of the operator's folders has the files, as a backup that was cut short has. Would catch each record
+    twice; and a version that is asked beside such a copy that came later."""
+    copy = tmp_path / "other"
+    shutil.copytree(tmp_path / "lake", copy / "lake", ignore=shutil.ignore_patterns("_delta_log"))
+    assert "two of the server's folders" in refusal(version(1), tmp_path, copy).detail
+
+
 def test_as_many_files_as_a_source_has(visits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "MOST_FILES", 1)
     assert "more than 1 files" in refusal(version(1), visits.parents[1]).detail

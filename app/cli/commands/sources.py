@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.errors import Refusal, operating
+from app.cli.errors import operating
 from app.cli.groups import sources
 from app.cli.inputs import parse_object
 from app.cli.options import AsJson, existing_file
@@ -33,16 +33,12 @@ def source_rehearse(
     looked at. Run it on the server's machine and with its settings, when it has as much else to do as ever.
     """
     from app.bootstrap.rehearsal import rehearse
-    from app.declarations.errors import CuratorError
     from app.declarations.spec import parse_spec
     from app.settings import Settings
 
     declared = parse_object(spec.read_text(encoding="utf-8"), str(spec))
     with operating(), err.status("Asking made-up records"):
-        try:
-            found = rehearse(parse_spec(declared), Settings(), records, folder)
-        except CuratorError as refused:
-            raise Refusal(refused.detail) from None
+        found = rehearse(parse_spec(declared), Settings(), records, folder)
     if as_json:
         print_json(found.view())
     else:

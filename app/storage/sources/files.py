@@ -64,7 +64,8 @@ def opened(patterns: Sequence[str], folders: Sequence[Path], named: str | None =
     Args:
         patterns: of paths below the folders.
         folders: the operator's.
-        named: the field of the declaration that names them; None where each pattern is in ``source.files``.
+        named: the field of the declaration by which each pattern is of one file; None where each is in
+            ``source.files``, and may match several, in several folders.
 
     Raises:
         InvalidDataset: naming what to change.
@@ -73,11 +74,13 @@ def opened(patterns: Sequence[str], folders: Sequence[Path], named: str | None =
     with ExitStack() as closing:
         files: dict[str, SourceFile] = {}
         for number, pattern in enumerate(patterns):
-            where, found = named or f"source.files.{number}", 0
+            where, found = named or f"source.files.{number}", set[str]()
             for folder in inside:
                 for name in _matching(folder, "", pattern.split("/"), inside, where):
-                    found += 1
                     path = Path(folder, name)
+                    found.add(str(path))
+                    if named is not None and len(found) > 1:
+                        raise _several(named)
                     if str(path) in files:
                         continue
                     if len(files) == MOST_FILES:
@@ -105,8 +108,6 @@ def held(pattern: str, folders: Sequence[Path], named: str) -> Iterator[SourceFi
         InvalidDataset: naming what to change, when it is not there, or several are.
     """
     with opened([pattern], folders, named) as files:
-        if len(files) > 1:
-            raise _several(named)
         yield files[0]
 
 
@@ -114,15 +115,18 @@ def listed(name: str, folders: Sequence[Path], named: str) -> list[str]:
     """The names in a folder that is below one of the operator's; none where there is no such folder.
 
     Raises:
-        InvalidDataset: when it leads outside, or several of the operator's have one.
+        InvalidDataset: when it leads outside, cannot be read, or several of the operator's have one.
     """
     inside = _inside(folders)
-    found = [os.path.realpath(Path(folder, name)) for folder in inside if Path(folder, name).is_dir()]
+    found = [os.path.realpath(Path(folder, name)) for folder in inside if os.path.isdir(Path(folder, name))]
     if not all(_lies_in(path, inside) for path in found):
         raise _outside(named)
     if len(found) > 1:
         raise _several(named)
-    return sorted(os.listdir(found[0])) if found else []
+    try:
+        return sorted(os.listdir(found[0])) if found else []
+    except OSError:
+        raise InvalidDataset(f"{named}: a folder cannot be read: let the server's user read it") from None
 
 
 def _inside(folders: Sequence[Path]) -> list[str]:

@@ -72,7 +72,7 @@ def files_of(table: str, snapshot: str, folders: Sequence[Path]) -> tuple[list[s
             raise InvalidDataset("source.table: its log is too long: rewrite its manifests, and name a later snapshot")
         files: dict[str, None] = {}
         for manifest in manifests:
-            for entry in _read(table, location, manifest["manifest_path"], folders):
+            for entry in _read(table, location, manifest["manifest_path"], folders, int(manifest["manifest_length"])):
                 if entry["status"] == _DELETED:
                     continue
                 file = entry["data_file"]
@@ -99,27 +99,29 @@ def check_columns(files: Sequence[SourceFile], numbers: Mapping[str, int], asked
     Raises:
         InvalidDataset: when one is not; which is public, as a schema is.
     """
+    schemas = [own for own in map(_numbered, files) if own is not None]
     for name in asked:
         wanted = numbers.get(name)
-        for file in files:
-            own = _numbered(file)
+        for own in schemas:
             found = own.get(name)
-            if found is None and wanted is not None:
+            if found is None:
                 others = sorted(other for other, number in own.items() if number == wanted)
-                how = f"let column be {others[0]!r} if all have that one" if others else "rewrite them, or ask it not"
-                raise untold(_SNAPSHOT, f"column {name!r} has another name in some, or is not there", how)
-            if found is not None and (found not in numbers.values() or wanted not in (None, found)):
-                raise untold(_SNAPSHOT, f"{name!r} is another column in some of them", "rewrite them, or ask it not")
+                how = f"let column be {others[0]!r} if all have that one" if others else "rewrite them, or leave it out"
+                raise untold(
+                    _SNAPSHOT, f"column {name!r} has another name in some, or is not there, or has no number", how
+                )
+            if found not in numbers.values() or wanted not in (None, found):
+                raise untold(_SNAPSHOT, f"{name!r} is another column in some of them", "rewrite them, or leave it out")
             wanted = found
 
 
-def _numbered(file: SourceFile) -> dict[str, int]:
-    """The numbers of the columns of a file, by its own names; none of one that cannot be read: whoever counts it says
+def _numbered(file: SourceFile) -> dict[str, int] | None:
+    """The numbers of the columns of a file, by its own names; None of one that cannot be read: whoever counts it says
     so."""
     try:
         schema = pq.read_schema(file.held)
     except (pa.ArrowException, OSError):
-        return {}
+        return None
     told = {field.name: (field.metadata or {}).get(b"PARQUET:field_id", b"") for field in schema}
     return {name: int(number) for name, number in told.items() if number.isdigit()}
 
@@ -164,11 +166,13 @@ def _metadata(path: Path) -> _Json:
     return found
 
 
-def _read(table: str, location: str, address: str, folders: Sequence[Path]) -> list[_Json]:
-    """The entries of a manifest, or of a list of them."""
+def _read(table: str, location: str, address: str, folders: Sequence[Path], length: int | None = None) -> list[_Json]:
+    """The entries of a manifest, whose length the list says, or of a list of them. One that was cut between two blocks
+    is as good a file as the whole.
+    """
     name = _below(location, address)
     check_inside([name], _SNAPSHOT)
-    return read_log(f"{table}/{name}", folders, _entries)
+    return read_log(f"{table}/{name}", folders, _entries, length)
 
 
 def _entries(path: Path) -> list[_Json]:

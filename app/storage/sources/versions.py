@@ -17,27 +17,31 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import leads_elsewhere
 from app.storage.sources.files import MOST_FILES, held
 
-#: A file of a log has so many bytes at most, and a version so many of them.
+#: A file of a log has so many bytes at most, and a version so many of them; and a path below a table so many parts.
 MOST_LOG_BYTES = 1 << 28
 MOST_LOGS = 10_000
+MOST_PARTS = 64
 
 _T = TypeVar("_T")
 
 
-def read_log(name: str, folders: Sequence[Path], how: Callable[[Path], _T]) -> _T:
+def read_log(name: str, folders: Sequence[Path], how: Callable[[Path], _T], length: int | None = None) -> _T:
     """What a file of a log says.
 
     Args:
         name: below the operator's folders.
         folders: these.
         how: the file is read, by a path that leads to it and to no other.
+        length: of it in bytes, where the log says so.
 
     Raises:
-        InvalidDataset: when it is too long, cannot be read, or is altered meanwhile.
+        InvalidDataset: when it is too long or of another length, cannot be read, or is altered meanwhile.
     """
     with held(escape(name), folders, "source.table") as file:
         if file.stamp[2] > MOST_LOG_BYTES:
             raise InvalidDataset("source.table: its log is too long: shorten it, and name a later version")
+        if length is not None and file.stamp[2] != length:
+            raise damaged()
         try:
             found = how(Path(file.held))
         except MemoryError:
@@ -58,7 +62,7 @@ def sound() -> Iterator[None]:
     """
     try:
         yield
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         raise damaged() from None
 
 
@@ -85,8 +89,10 @@ def check_inside(files: Collection[str], field: str) -> None:
     """Refuse paths that do not lie in the table's folder.
 
     Raises:
-        InvalidDataset: when one does not.
+        InvalidDataset: when one does not, or is none that anybody has.
     """
+    if any(path.count("/") >= MOST_PARTS for path in files):
+        raise damaged()
     if any(leads_elsewhere(path) or ":" in path.partition("/")[0] for path in files):
         raise untold(field, "some of its files lie elsewhere", "copy them into its folder")
 
