@@ -168,7 +168,7 @@ class AskedCounts:
             if not due:
                 return
             time.sleep(GATHERED_SECONDS)
-            due = self._gathered(due)
+            self._gather(due)
             for asked, counts in zip(due, self._ask(due), strict=True):
                 self._kept.keep(asked, counts)
                 with self._lock:
@@ -176,19 +176,14 @@ class AskedCounts:
                     self._known[name] = asked
                     self._hold(name, counts)
 
-    def _gathered(self, due: list[CellCounts]) -> list[CellCounts]:
-        """What is due, with what others wait for as far as that makes it no more."""
+    def _gather(self, due: list[CellCounts]) -> None:
+        """Let what others wait for follow from what is due, as far as that makes it no more."""
         with self._lock:
             wanted, self._wanted = self._wanted, OrderedDict()
-        left = {name: needed for name, needed in wanted.items() if self._found(needed) is None}
-        for name, needed in left.items():
-            joined = covering([*due, needed])
-            if len(joined) > len(due):
+        for name, needed in wanted.items():
+            if self._found(needed) is None and not _joins(due, needed):
                 with self._lock:
                     self._wanted[name] = needed
-            else:
-                due = joined
-        return due
 
 
 def classes_of(tally: CellCounts, shape: Sequence[int]) -> CellCounts | None:
@@ -208,14 +203,19 @@ def covering(asked: Sequence[CellCounts]) -> list[CellCounts]:
     groups: list[CellCounts] = []
     # The longest first: short ones find room beside them.
     for each in sorted({name_of(each): each for each in asked}.values(), key=lambda one: -math.prod(one.shape)):
-        for number, group in enumerate(groups):
-            together = _together(group, each)
-            if together is not None:
-                groups[number] = together
-                break
-        else:
+        if not _joins(groups, each):
             groups.append(each)
     return groups
+
+
+def _joins(groups: list[CellCounts], each: CellCounts) -> bool:
+    """Whether counts follow from one of several groups, or do once that is a little finer, which it then becomes."""
+    for number, group in enumerate(groups):
+        together = group if _covers(group, each) else _together(group, each)
+        if together is not None:
+            groups[number] = together
+            return True
+    return False
 
 
 def name_of(asked: CellCounts) -> str:

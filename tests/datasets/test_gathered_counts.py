@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from app.spaces import asked as asking
 from app.spaces.asked import AskedCounts
 from app.spaces.counts import CellCounts, Contraction, NotCounted, Tally
+from app.spaces.partition import Partition
 from app.spaces.tensor import Array, IntArray
 from app.storage.kept_counts import NOTHING_KEPT
 from tests.questions.test_exact_counts import brute, same, tallies
@@ -79,6 +80,31 @@ def test_what_would_need_a_pass_of_its_own_waits_for_its_turn(monkeypatch: pytes
     smaller.count()
     assert records.passes == 2
     assert records.tells(by(3))
+
+
+def test_what_follows_from_a_wide_table_needs_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many classes it has: asked with it, or waited for by another."""
+    monkeypatch.setattr(asking, "MOST_TOGETHER", 10)
+    assert [each.axes for each in asking.covering([by(0), by(0, 3), by(3)])] == [(0, 3)]
+    records = Records(ENTRIES)
+    wide, small = records.waiting(by(0, 3)), records.waiting(by(0))
+    wide.count()
+    small.count()
+    assert records.passes == 1
+    assert records.tells(by(0))
+
+
+def test_what_found_no_room_comes_along_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Would catch one that is forgotten after the first pass that it did not fit into."""
+    monkeypatch.setattr(asking, "MOST_TOGETHER", 20)
+    records = Records(ENTRIES)
+    fifths = CellCounts((3,), (Partition.runs(200, [0, 40, 80, 120, 160]),), (5,))
+    first, left, later = (records.waiting(each) for each in (by(0, 1), by(2), fifths))
+    for waiting, passes in ((first, 1), (later, 2), (left, 2)):
+        waiting.count()
+        assert records.passes == passes
+    assert records.tells(by(2))
+    assert records.tells(fifths)
 
 
 def test_so_much_is_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
