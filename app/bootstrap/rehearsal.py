@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,8 +29,9 @@ from app.spaces.partition import Partition
 from app.storage.private_data import SourceData
 from app.storage.readers.tables import MOST_COUNTED
 
-#: How many records are made up unless more are wanted, and how many are hardly any.
-RECORDS, FEW = 10_000_000, 1_000
+#: How many records are made up unless more are wanted, how many are hardly any, and from how many times these on their
+#: time tells of others.
+RECORDS, FEW, _MANY = 10_000_000, 1_000, 100
 #: Each question is asked so often, and the slowest time is taken.
 _TIMES = 3
 #: A good number is so many times what the slowest question took: the machine may have other work then.
@@ -98,7 +99,8 @@ def rehearse(spec: Spec, settings: Settings, records: int | None = None, folder:
         folder: where their files are written for the time being; left out, that for temporary files.
 
     Raises:
-        InvalidDataset: when nobody would wait for the records of such a data set, or they cannot be made up.
+        InvalidDataset: when nobody would wait for the records of such a data set, they cannot be made up, or so few
+            would tell nothing.
         Unavailable: when a question takes longer than the server lets it.
     """
     if not isinstance(spec, TableSpec) or spec.source is None:
@@ -111,12 +113,12 @@ def rehearse(spec: Spec, settings: Settings, records: int | None = None, folder:
             "answer_seconds out"
         )
     capacity = spec.capacity or DEFAULT_CAPACITY
-    wanted = min(capacity, RECORDS) if records is None else min(capacity, records)
-    made_up = spec.model_copy(update={"source": ParquetFiles(type="parquet", files=("*.parquet",))})
-    few = min(FEW, wanted)
+    wanted = min(capacity, RECORDS if records is None else records)
+    if wanted < min(capacity, FEW * _MANY):
+        raise InvalidDataset(f"records: so few tell nothing of {capacity:,}: make up {FEW * _MANY:,} or more")
     with TemporaryDirectory(prefix="rehearsal-", dir=folder) as place:
-        least = seconds_of(made_up, settings, few, Path(place, "few"))
-        most = seconds_of(made_up, settings, wanted, Path(place, "all"))
+        most = seconds_of(spec, settings, wanted, Path(place, "all"))
+        least = most if wanted == capacity else seconds_of(spec, settings, FEW, Path(place, "few"))
     more = capacity / wanted - 1
     timed = [
         Timed(question, seconds, seconds + max(0.0, seconds - least[question]) * more)
@@ -126,8 +128,12 @@ def rehearse(spec: Spec, settings: Settings, records: int | None = None, folder:
 
 
 def seconds_of(spec: TableSpec, settings: Settings, records: int, folder: Path) -> dict[str, float]:
-    """Seconds that each question takes of so many records."""
+    """Seconds that each question takes of so many records, made up in a folder."""
     folder.mkdir()
+    # A column an attribute, though of the data two may have one.
+    attributes = tuple(attribute.model_copy(update={"column": None}) for attribute in spec.attributes)
+    source = ParquetFiles(type="parquet", files=("*.parquet",))
+    spec = spec.model_copy(update={"source": source, "attributes": attributes})
     _write(spec, records, folder)
     readers = ProcessReaders(source_seconds=settings.source_deadline_seconds)
     data = readers.count_source(spec, [folder], memory_limit=settings.memory_limit).data
@@ -142,7 +148,7 @@ def seconds_of(spec: TableSpec, settings: Settings, records: int, folder: Path) 
 
 
 def _write(spec: TableSpec, records: int, folder: Path) -> None:
-    table = drawn(spec, min(records, _DRAWN), 0).rename_columns(list(spec.columns))
+    table = drawn(spec, min(records, _DRAWN), 0)
     for number, first in enumerate(range(0, records, _FILE)):
         with pq.ParquetWriter(folder / f"{number:04}.parquet", table.schema) as writer:
             end = min(records, first + _FILE)
@@ -154,7 +160,8 @@ def _questions(spec: TableSpec) -> Iterator[tuple[str, _Asked]]:
     """The dearest questions of each kind, and what they ask of the records."""
     shape = tuple(attribute.length for attribute in spec.attributes)
     pairs = [(a, b) for a in range(len(shape)) for b in range(a) if shape[a] * shape[b] <= MOST_CLASSES]
-    yield "all that an opening counts of two attributes", covering([_by(sorted(pair), shape) for pair in pairs])
+    if pairs:
+        yield "all that an opening counts of two attributes", covering([_by(sorted(pair), shape) for pair in pairs])
     wide = _widest(shape, range(len(shape)))
     yield f"a table of {math.prod(shape[axis] for axis in wide):,} cells", [_by(wide, shape)]
     halves = [np.arange(length) < length / 2 for length in shape[: MOST_CLASSES.bit_length() - 1]]
@@ -165,10 +172,8 @@ def _questions(spec: TableSpec) -> Iterator[tuple[str, _Asked]]:
     if numbers:
         of = max(numbers, key=lambda axis: shape[axis])
         groups = _widest(shape, [axis for axis in range(len(shape)) if axis != of])
-        weights = np.arange(spec.attributes[of].places)
-        summed = classes_of(
-            CellCounts(groups, (None,) * len(groups), _sizes(groups, shape), factors=((of, weights),)), shape
-        )
+        weighed = replace(_by(groups, shape), factors=((of, np.arange(spec.attributes[of].places)),))
+        summed = classes_of(weighed, shape)
         assert summed is not None
         yield f"sums of {spec.attributes[of].name} by {math.prod(_sizes(groups, shape)):,} groups", [summed]
 

@@ -73,7 +73,8 @@ def test_it_writes_records_as_the_declaration_says(tmp_path: Path, monkeypatch: 
     rehearsal._write(spec(), 250, tmp_path)
     files = sorted(tmp_path.glob("*.parquet"))
     assert [pq.read_metadata(file).num_rows for file in files] == [100, 100, 50]
-    told = spec(source={"type": "parquet", "files": ["*.parquet"]})
+    plain = [{key: value for key, value in each.items() if key != "column"} for each in ATTRIBUTES]
+    told = spec(plain, source={"type": "parquet", "files": ["*.parquet"]})
     report = count_source(told, [tmp_path], memory_limit=1 << 30).report
     assert (report.kept, report.outside) == (250, {})
 
@@ -88,10 +89,25 @@ def test_questions_are_such_as_are_asked(sizes: list[int]) -> None:
     questions = dict(rehearsal._questions(declared))
     shape = tuple(sizes)
     for asked in questions.values():
+        assert asked
         assert all(classes_of(each, shape) is not None for each in asked)
     (wide,) = next(asked for words, asked in questions.items() if words.startswith("a table"))
     left = [size for axis, size in enumerate(sizes) if axis not in wide.axes]
     assert all(math.prod(wide.shape) * size > MOST_CLASSES for size in left)
+
+
+def test_attributes_of_one_column(tmp_path: Path) -> None:
+    """And no two of which make a table together. Would catch made-up files that are none of the declaration's, and a
+    question that asks nothing."""
+    twice = [{"name": name, "size": 5000, "column": "x"} for name in ("a", "b")]
+    found = rehearse(spec(twice), Settings(), folder=tmp_path)
+    assert [each.question for each in found.timed] == ["a table of 5,000 cells", "a condition on 2 attributes"]
+
+
+def test_so_few_records_tell_nothing(tmp_path: Path) -> None:
+    """What is left of two times that hardly differ would be taken times the declared records."""
+    with pytest.raises(InvalidDataset, match="make up 1,000 or more"):
+        rehearse(spec(capacity=2_000_000), Settings(), records=999, folder=tmp_path)
 
 
 @pytest.mark.parametrize(
