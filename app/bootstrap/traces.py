@@ -129,7 +129,7 @@ class Traces:
         content = orjson.dumps({"resourceSpans": [{"resource": self._resource, "scopeSpans": [scope]}]})
         try:
             reply = client.post(self._url, content=content, headers={"Content-Type": "application/json"})
-        except httpx.HTTPError as error:
+        except Exception as error:  # noqa: BLE001 - nothing ends the thread, an address that is none neither
             self._failed(type(error).__name__)
             return
         if reply.is_success:

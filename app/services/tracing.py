@@ -1,7 +1,8 @@
 """What is told of where a request's time goes, to whom the operator names: spans, which hold nothing private.
 
 A span has a name, two times and a few words of closed lists: methods, templates of routes, kinds and outcomes. Nothing
-else can be said of one. No span begins or ends with an engine that counts records, or with the reading of private data.
+else can be said of one. No span begins or ends with an engine that counts records, and of requests that bring private
+data none is told.
 """
 
 from __future__ import annotations

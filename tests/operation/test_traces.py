@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 import pytest
+import structlog
 from google.protobuf.json_format import Parse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -201,6 +202,20 @@ def test_a_collector_that_is_away_is_noticed_by_nobody_who_asks(tmp_path: Path, 
         assert service.admin.get("/v1/datasets").status_code == 200
         began = time.monotonic()
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("url", ["http://[::1/v1", "http://a..b/v1", "http://127.0.0.1:1/v1/traces"])
+def test_an_address_at_which_nobody_is_ends_nothing(url: str) -> None:
+    """Whatever the library says of it. Would catch a thread that ends with the first span, and says nothing."""
+    sending = Traces(url)
+    with structlog.testing.capture_logs() as told:
+        sending.start()
+        for _ in range(2):
+            sending.part("job", None, 0.0, 1.0, "release")
+            eventually(lambda: told)
+        sending.stop()
+    assert not sending._thread.is_alive(), "it was told to end, and did"
+    assert [line["event"] for line in told] == ["spans do not reach the collector, and are dropped"]
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
