@@ -101,18 +101,17 @@ def check_columns(files: Sequence[SourceFile], numbers: Mapping[str, int], asked
     """
     schemas = [own for own in map(_numbered, files) if own is not None]
     for name in asked:
-        wanted = numbers.get(name)
+        told = {own[name] for own in schemas if name in own}
+        wanted = {numbers[name]} if name in numbers else told
+        if len(wanted) > 1 or not told <= wanted & set(numbers.values()):
+            raise untold(_SNAPSHOT, f"{name!r} is another column in some of them", "rewrite them, or leave it out")
         for own in schemas:
-            found = own.get(name)
-            if found is None:
-                others = sorted(other for other, number in own.items() if number == wanted)
+            if name not in own:
+                others = sorted(other for other, number in own.items() if number in wanted)
                 how = f"let column be {others[0]!r} if all have that one" if others else "rewrite them, or leave it out"
                 raise untold(
                     _SNAPSHOT, f"column {name!r} has another name in some, or is not there, or has no number", how
                 )
-            if found not in numbers.values() or wanted not in (None, found):
-                raise untold(_SNAPSHOT, f"{name!r} is another column in some of them", "rewrite them, or leave it out")
-            wanted = found
 
 
 def _numbered(file: SourceFile) -> dict[str, int] | None:
