@@ -26,9 +26,9 @@ from app.spaces.counts import CellCounts
 from app.storage.private_data import DenseData
 from app.storage.sources import versions
 from tests.datasets.source_files import JSON, declare
-from tests.datasets.test_asked_sources import ATTRIBUTES, asked_counts, opened, running, told
+from tests.datasets.table_formats import ROWS, is_registered_and_asked, nothing_outside_is_opened
+from tests.datasets.test_asked_sources import ATTRIBUTES, asked_counts, told
 from tests.datasets.test_sources import counted, refusal, table
-from tests.kit.service import ask, unique, where
 
 pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
@@ -203,24 +203,13 @@ def test_a_log_that_tells_too_little_is_refused(visits: Path, what: str) -> None
 def test_nothing_outside_is_opened(visits: Path, tmp_path: Path, linked: str) -> None:
     """The folder, its log, a commit or a file may be a link: one to what is outside is refused before it is read, one
     that stays inside is followed."""
-    inside, outside = tmp_path / "lake", tmp_path / "elsewhere"
     place = {
         "folder": visits,
         "log": visits / "_delta_log",
         "commit": visits / "_delta_log" / f"{1:020}.json",
         "file": next(visits.glob("*.parquet")),
     }[linked]
-    for target, refused in ((outside, True), (inside / "beside", False)):
-        shutil.move(place, target)
-        place.symlink_to(target)
-        if refused:
-            found = refusal(version(1, "visits"), inside)
-            assert "leads outside" in found.detail
-            assert "elsewhere" not in found.detail
-        else:
-            assert counted(version(1, "visits"), inside).report.kept == 3
-        place.unlink()
-        shutil.move(target, place)
+    nothing_outside_is_opened(version(1, "visits"), place, tmp_path)
 
 
 def test_of_two_tables_none_is_taken(visits: Path, tmp_path: Path) -> None:
@@ -279,22 +268,8 @@ def test_a_version_is_asked_after_others_were_written(visits: Path, monkeypatch:
 
 @pytest.mark.api
 def test_over_http(tmp_path: Path) -> None:
-    """A version is registered and asked, and its place is told to nobody."""
-    columns = {"zebra-column": [0, 1, 1, 2], "age": [20.0, None, 30.0, 79.0], "year": [1, 2, 3, 4], "month": [0] * 4}
-    rows = pa.table(columns)
+    rows = pa.table(ROWS)
     deltalake.write_deltalake(tmp_path / "zebra" / "visits", rows)
     deltalake.write_deltalake(tmp_path / "zebra" / "visits", rows, mode="append")
-    with running(tmp_path / "var", tmp_path) as service:
-        name = unique("delta")
-        declared = {**version(0, "zebra/visits", ATTRIBUTES), "name": name, "budget": {"epsilon": 9.0, "delta": 1e-9}}
-        reply = service.admin.post("/v1/datasets", files={"spec": (None, json.dumps(declared))})
-        assert reply.status_code == 201, reply.text
-        assert reply.json()["report"]["read"] == 4
-        analyst = service.principal("analyst")
-        id = opened(analyst, name, "gaussian")
-        assert ask(analyst, id, where(ward=1))["value"] == 2
-        assert "zebra" not in analyst.get(f"/v1/datasets/{name}").text
-        declared["source"]["version"] = 9
-        reply = service.admin.post("/v1/datasets", files={"spec": (None, json.dumps({**declared, "name": "x"}))})
-        assert reply.status_code == 422
-        assert "tells no such version" in reply.json()["detail"]
+    declared = version(0, "zebra/visits", ATTRIBUTES)
+    is_registered_and_asked(declared, {**declared["source"], "version": 9}, tmp_path)

@@ -28,10 +28,10 @@ from app.storage.private_data import DenseData
 from app.storage.sources import versions
 from app.storage.sources.parquet import prepare_source
 from tests.datasets.source_files import JSON, declare
-from tests.datasets.test_asked_sources import ATTRIBUTES, asked_counts, opened, running, told
+from tests.datasets.table_formats import ROWS, is_registered_and_asked, nothing_outside_is_opened
+from tests.datasets.test_asked_sources import ATTRIBUTES, asked_counts, told
 from tests.datasets.test_delta_sources import WARD, wards
 from tests.datasets.test_sources import counted, refusal, table
-from tests.kit.service import ask, unique, where
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -429,24 +429,13 @@ def test_damage_anywhere_is_a_refusal(visits: Table, tmp_path: Path) -> None:
 def test_nothing_outside_is_opened(visits: Table, tmp_path: Path, linked: str) -> None:
     """A link to what is outside is refused before it is read, one that stays inside is followed."""
     number, path = newest(visits), folder_of(visits)
-    inside, outside = tmp_path / "lake", tmp_path / "elsewhere"
     place = {
         "folder": path,
         "metadata": path / "metadata",
         "list": list_of(visits),
         "file": next(path.glob("data/*.parquet")),
     }[linked]
-    for target, refused in ((outside, True), (inside / "beside", False)):
-        shutil.move(place, target)
-        place.symlink_to(target)
-        if refused:
-            found = refusal(snapshot(number, "visits"), inside)
-            assert "leads outside" in found.detail
-            assert "elsewhere" not in found.detail
-        else:
-            assert counted(snapshot(number, "visits"), inside).report.kept == 3
-        place.unlink()
-        shutil.move(target, place)
+    nothing_outside_is_opened(snapshot(number, "visits"), place, tmp_path)
 
 
 def test_so_much_is_read_and_no_more(visits: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,29 +475,11 @@ def test_a_snapshot_is_asked_after_others_were_written(
 
 @pytest.mark.api
 def test_over_http(tmp_path: Path) -> None:
-    """A snapshot is registered and asked, and its place is told to nobody."""
-    rows = pa.table(
-        {"zebra-column": [0, 1, 1, 2], "age": [20.0, None, 30.0, 79.0], "year": [1, 2, 3, 4], "month": [0] * 4}
-    )
+    rows = pa.table(ROWS)
     made = created(tmp_path, rows.schema, "zebra.visits")
     made.append(rows)
     first = newest(made)
     made.append(rows)
-    with running(tmp_path / "var", tmp_path) as service:
-        name, attributes = unique("iceberg"), [{**ATTRIBUTES[0], "column": "zebra_x2Dcolumn"}, *ATTRIBUTES[1:]]
-        declared = {
-            **snapshot(first, "zebra/visits", attributes),
-            "name": name,
-            "budget": {"epsilon": 9.0, "delta": 1e-9},
-        }
-        reply = service.admin.post("/v1/datasets", files={"spec": (None, json.dumps(declared))})
-        assert reply.status_code == 201, reply.text
-        assert reply.json()["report"]["read"] == 4
-        analyst = service.principal("analyst")
-        id = opened(analyst, name, "gaussian")
-        assert ask(analyst, id, where(ward=1))["value"] == 2
-        assert "zebra" not in analyst.get(f"/v1/datasets/{name}").text
-        declared["source"]["snapshot"] = "9"
-        reply = service.admin.post("/v1/datasets", files={"spec": (None, json.dumps({**declared, "name": "x"}))})
-        assert reply.status_code == 422
-        assert "tells no such version" in reply.json()["detail"]
+    attributes = [{**ATTRIBUTES[0], "column": "zebra_x2Dcolumn"}, *ATTRIBUTES[1:]]
+    declared = snapshot(first, "zebra/visits", attributes)
+    is_registered_and_asked(declared, {**declared["source"], "snapshot": "9"}, tmp_path)
