@@ -89,14 +89,15 @@ class TestImage:
 
 
 class TestCompose:
-    def test_it_is_a_compose_file(self, root: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("name", ["docker-compose.yml", "deploy/object-store.yml"])
+    def test_it_is_a_compose_file(self, root: Path, tmp_path: Path, name: str) -> None:
         """By the schema of the specification. A misspelt key shows that it looks."""
-        file = root / "docker-compose.yml"
+        file = root / name
         command = ("check-jsonschema", "--builtin-schema", "vendor.compose-spec")
         found = checked(*command, str(file))
         assert found.returncode == 0, found.stdout
         careless = tmp_path / "docker-compose.yml"
-        careless.write_text(file.read_text().replace("read_only: true", "read_olny: true", 1))
+        careless.write_text(file.read_text().replace("image: ", "imgae: ", 1))
         assert checked(*command, str(careless)).returncode == 1
 
     def test_what_it_names_is_there(self, root: Path) -> None:
@@ -137,6 +138,25 @@ class TestCompose:
         for name in ("migrate", *REPLICAS):
             named = set(file["services"][name]["environment"])
             assert {"CURATOR_TRUSTED_PROXIES", "CURATOR_DATABASE_URL"} <= named <= known
+
+    def test_an_object_store_is_added_for_every_replica(self, root: Path) -> None:
+        """Catches a server that keeps its private files elsewhere than the others, signs with a key of its own, or
+        starts before the bucket is there; and what clients of the store are told otherwise than it is made."""
+        file = yaml.safe_load((root / "deploy" / "object-store.yml").read_text())
+        services, networks = file["services"], yaml.safe_load((root / "docker-compose.yml").read_text())["networks"]
+        store, bucket = services.pop("store"), services.pop("bucket")
+        assert set(services) == set(REPLICAS)
+        known = {name for name, _, _ in settings_table()}
+        for service in services.values():
+            told = service["environment"]
+            assert {name for name in told if not name.startswith("AWS_")} == {"CURATOR_VAULT_URL", "CURATOR_LOG_KEY"}
+            assert {name for name in told if name.startswith("CURATOR_")} <= known
+            assert told["AWS_ACCESS_KEY_ID"] == store["environment"]["MINIO_ROOT_USER"]
+            assert told["AWS_SECRET_ACCESS_KEY"] == store["environment"]["MINIO_ROOT_PASSWORD"]
+            assert told["CURATOR_VAULT_URL"].split("/")[2] == bucket["command"][-1].split("/")[1]
+            assert "bucket" in service["depends_on"]
+        assert {*store["networks"], *bucket["networks"]} <= set(networks)
+        assert {volume.partition(":")[0] for volume in store["volumes"]} == set(file["volumes"])
 
     def test_workers_have_no_keys(self, root: Path) -> None:
         """Catches one that is given the vault's key, the data folder, or a role that sees more than jobs."""
