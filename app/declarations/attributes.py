@@ -7,8 +7,10 @@ kept if the declaration says that there may be such.
 from __future__ import annotations
 
 import datetime
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from itertools import chain, pairwise
@@ -28,6 +30,7 @@ MAX_NUMBERS = 1 << 20
 MAX_WEIGHT = 1 << 31
 #: The largest number that may be declared on a grid: a sum of 2^40 of them is a 64-bit float still.
 _LARGEST = 2**40
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 #: Groups of categories lie within one another at most so deep.
 MAX_LEVELS = 32
@@ -114,8 +117,8 @@ class Attribute(Model):
     def _categories(cls, value: Any) -> Any:
         if isinstance(value, list | tuple) and any(isinstance(v, bool | float) for v in value):
             raise ValueError("categories are strings or integers")
-        if isinstance(value, list | tuple) and any(isinstance(v, int) and abs(v) > 2**53 for v in value):
-            raise ValueError("integers beyond 2^53 are no JSON numbers: declare them as strings")
+        if isinstance(value, list | tuple) and any(isinstance(v, int) and abs(v) >= 2**53 for v in value):
+            raise ValueError("integers from 2^53 on are no JSON numbers: declare them as strings")
         return value
 
     @field_validator("missing", mode="before")
@@ -197,6 +200,8 @@ class Attribute(Model):
                 raise ValueError("give bins or edges, not both")
             if any(b <= a for a, b in pairwise(self.edges)):
                 raise ValueError("edges must increase strictly")
+            for pair in pairwise(self.edges):
+                _check_told_apart(pair[1] - pair[0], *pair)
             if self.lower not in (None, self.edges[0]) or self.upper not in (None, self.edges[-1]):
                 raise ValueError("lower and upper must be the first and the last edge")
         else:
@@ -213,11 +218,11 @@ class Attribute(Model):
                 raise ValueError("bins or edges are needed unless lower and upper are integers")
             if self.upper - self.lower > 1_000_000:
                 raise ValueError("more than 1,000,000 unit bins: declare bins or edges")
+            _check_told_apart(Decimal(1), self.lower, self.upper)
         elif self.bins is not None:
             assert self.lower is not None
             assert self.upper is not None
-            if (self.upper - self.lower) / self.bins < max(abs(self.lower), abs(self.upper)) / 2**48:
-                raise ValueError("bins are narrower than numbers can tell apart: declare fewer")
+            _check_told_apart((self.upper - self.lower) / self.bins, self.lower, self.upper)
 
     def _check_grid(self) -> None:
         low, high = self.bounds
@@ -332,6 +337,16 @@ def _even(low: Fraction, width: Fraction, number: int) -> Fraction:
     return low + number * width
 
 
+def _check_told_apart(width: Decimal, lower: Decimal, upper: Decimal) -> None:
+    """Refuse a bin that is so narrow that numbers beside it are rounded into it.
+
+    Raises:
+        ValueError: saying so.
+    """
+    if width < max(abs(lower), abs(upper)) / 2**48:
+        raise ValueError("bins are narrower than numbers can tell apart: declare fewer, or of smaller numbers")
+
+
 def day(text: str) -> datetime.date:
     """The day that a text says as YYYY-MM-DD.
 
@@ -339,7 +354,8 @@ def day(text: str) -> datetime.date:
         ValueError: when it says none.
     """
     try:
-        if len(text) != len("2020-01-31"):
+        # The week of a year is a date of the standard, too, and of as many characters.
+        if not _DAY.fullmatch(text):
             raise ValueError
         return datetime.date.fromisoformat(text)
     except ValueError:

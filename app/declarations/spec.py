@@ -98,8 +98,6 @@ Encoding = Literal[
 
 #: The most bins of an attribute that records of a source are put into by comparisons.
 MOST_COMPARED = 4096
-#: The most of a number whose neighbours a 64-bit float tells apart.
-_EXACT = 2**53
 
 
 def leads_elsewhere(path: str) -> bool:
@@ -306,10 +304,7 @@ def _uncountable(attribute: Attribute) -> str | None:
         return "is counted without role and levels: leave them out"
     if attribute.kind == "numbers" and any(number.denominator != 1 for number in (*attribute.bounds, attribute.step)):
         return "is counted on a grid of integers alone: declare bins or edges without grid"
-    if attribute.unit_bins or attribute.kind == "numbers":
-        if max(map(abs, attribute.bounds)) > _EXACT:
-            return "is counted within 2^53: declare other bounds"
-    elif attribute.kind == "bins" and attribute.places > MOST_COMPARED:
+    if attribute.kind == "bins" and not attribute.unit_bins and attribute.places > MOST_COMPARED:
         return f"is counted in at most {MOST_COMPARED:,} bins or edges: declare fewer"
     return None
 

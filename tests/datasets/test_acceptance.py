@@ -44,7 +44,7 @@ FORM = (
     "its log is too long", "name the table and", "no Iceberg table", "files alone do not tell its rows",
     "it has features", "it is partitioned", "columns have other names", "some of its files lie elsewhere",
     "it has a format that is not read", "some are no plain Parquet files", "has another name in some",
-    "is another column in some", "one of its files is in it twice",
+    "is another column in some", "one of its files is in it twice", "nothing is known of the time zone",
 )  # fmt: skip
 
 #: Refusals for what a file holds, by a part of their words, and what the table says of them.

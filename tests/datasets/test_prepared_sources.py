@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given
+from psycopg import sql
 
 from app.bootstrap.reader_process import ProcessReaders
 from app.declarations.errors import InvalidDataset
@@ -229,6 +230,50 @@ def test_null_is_not_the_empty_text(database: Database) -> None:
     found = of_database(database).register(declared([attribute]))
     assert isinstance(found.data, DenseData)
     assert found.data.array.tolist() == [1, 2, 1, 1]
+
+
+def test_numbers_and_days_beyond_all_are_what_they_are_where_they_lie(database: Database) -> None:
+    """A number that is not finite is outside also of what is clamped, a day is not. Would catch a record that is
+    counted when it is prepared, and is refused when it is not.
+    """
+    for kind, attribute, values, clamped in (
+        ("float8", {"lower": 0, "upper": 10, "bins": 10}, ["Infinity", "-Infinity", "3"], 0),
+        (
+            "date",
+            {"dates": ["2020-01-01", "2020-12-31"], "by": "month"},
+            ["infinity", "10000-01-01", "0044-03-15 BC"],
+            3,
+        ),
+        ("timestamp", {"dates": ["2020-01-01", "2020-12-31"], "by": "day"}, ["-infinity", "10000-01-01 00:00:00"], 2),
+    ):
+        database.fill([("a", kind)], [[value] for value in values])
+        attributes = [{"name": "a", **attribute, "outside": "clamp"}]
+        found, lying = (
+            tried(lambda more=more, attributes=attributes: of_database(database).register(declared(attributes, **more)))
+            for more in ({}, {"prepare": None})
+        )
+        assert same_outcome(found, lying)
+        assert clamped == (0 if isinstance(found, InvalidDataset) else found.report.clamped)
+
+
+def test_ids_that_are_equal_numbers_are_one(database: Database) -> None:
+    """Whatever zeros they end with, as in files. Would catch a person who is taken for three."""
+    database.fill([("patient", "numeric"), ("days", "numeric")], [["1.0", 1], ["1.00", 2], ["1", 3], ["1.50", 4]])
+    unit = {"unit": {"column": "patient", "max_records": 1}}
+    assert of_database(database).register(declared([ATTRIBUTES[1]], **unit)).data.mass == 2
+
+
+def test_a_table_that_others_inherit_from_is_refused(database: Database) -> None:
+    """Their records are its own to whoever asks it, and were not counted."""
+    fill(database)
+    child = sql.Identifier(SCHEMA, "later")
+    database.run(sql.SQL("CREATE TABLE {} () INHERITS ({})").format(child, sql.Identifier(SCHEMA, "visits")))
+    try:
+        for more in ({}, {"prepare": None}):
+            with pytest.raises(InvalidDataset, match="inherit"):
+                of_database(database).register(declared([{**ATTRIBUTES[0], "outside": "refuse"}], **more))
+    finally:
+        database.run(sql.SQL("DROP TABLE {}").format(child))
 
 
 def test_more_categories_than_are_looked_for_where_they_lie(database: Database) -> None:

@@ -34,6 +34,9 @@ _NO_DAY = np.iinfo(np.int64).min
 _FAR = 10_000_000
 #: What may follow a date, and is cut off.
 TIME = re.compile(r"[T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?( ?(Z|UTC|[+-]\d{2}(:?\d{2})?))?")
+#: Dates after and before all that have a year of four digits, as databases write them.
+_AFTER = re.compile(rf"infinity|[0-9]{{5,7}}-[0-9]{{2}}-[0-9]{{2}}(?:{TIME.pattern})?")
+_BEFORE = re.compile(rf"-infinity|[0-9]{{4,7}}-[0-9]{{2}}-[0-9]{{2}}(?:{TIME.pattern})? BC")
 #: A number as it is written where fields are separated by semicolons.
 DECIMAL_COMMA = r"^[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?$"
 _WHOLE = r"^([+-]?[0-9]+)\.0*$"
@@ -264,7 +267,13 @@ class _Dates(Coder):
             if getattr(kind, "tz", None) is not None:
                 # The day that it was where it was written down. Arrow would wrap what is far from any day.
                 near = np.abs(days) < _FAR
-                local = pc.if_else(pa.array(near), column, None).cast(pa.date32()).cast(pa.int32()).fill_null(0)
+                try:
+                    local = pc.if_else(pa.array(near), column, None).cast(pa.date32()).cast(pa.int32()).fill_null(0)
+                except pa.ArrowInvalid:
+                    raise InvalidDataset(
+                        f"{self._name}: nothing is known of the time zone that the file's times are in: write the file "
+                        "with times in UTC, or with dates"
+                    ) from None
                 days = np.where(near, local.to_numpy(zero_copy_only=False), days)
         return np.where(known, days, _NO_DAY)
 
@@ -281,6 +290,9 @@ class _Dates(Coder):
             text += "-01"
         if self.attribute.by != "day" and re.fullmatch(r"[0-9]{4}-[0-9]{2}", text):
             text += "-01"
+        for beyond, pattern in ((_FAR, _AFTER), (-_FAR, _BEFORE)):
+            if pattern.fullmatch(text):
+                return beyond
         date, time = text[:10], text[10:]
         if time and not TIME.fullmatch(time):
             return _NO_DAY

@@ -41,13 +41,18 @@ _DAMAGE = (
     RuntimeError,
     MemoryError,
 )
+#: Old timestamps (INT96) have days of millions of years: counted in nanoseconds they would wrap around into others.
+_TIMES = {"coerce_int96_timestamp_unit": "ms"}
 #: Text whose blanks are put together at a time.
 _SPACED_BYTES = 1 << 18
 #: Bytes without a quote that are looked through at a time: nobody else runs meanwhile.
 _NEAR = 1 << 23
 _NO_RECORDS = "the file holds a header and no records"
 _DAMAGED = "the file is not Parquet, or is truncated or damaged: write it again"
+_BLANK = re.compile(r"(?:[ \t]*[\r\n])*")
 _MARKS = {" ": "[ \t]"}
+#: What a decimal is written with that need not be: zeros at its end, and of zero an exponent.
+_SHORT = ((r"^-?0(E-[0-9]+)$", "0"), (r"(\.[0-9]*[1-9])0+(E|$)", r"\1\2"), (r"\.0+(E|$)", r"\1"))
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
@@ -71,8 +76,9 @@ class Batch:
 
 
 def numbers(column: Any, where: str) -> NDArray[np.float64]:
-    """The column as float64; NaN where a cell is empty or no number. Text as in CSV: decimal, exponent
-    allowed.
+    """The column as float64; NaN where a cell is empty or no number, as true and false are none. Text as in CSV:
+    decimal, exponent allowed. Decimals are the floats that their text is, correctly rounded: what is written alike is
+    one number whichever file it is in.
 
     Raises:
         InvalidDataset: naming ``where``, when the column's type holds no numbers at all (dates, lists).
@@ -88,11 +94,12 @@ def numbers(column: Any, where: str) -> NDArray[np.float64]:
         except pa.ArrowInvalid:
             cells = trimmed(column)
             values = pc.cast(pc.if_else(pc.match_substring_regex(cells, _NUMBER), cells, None), pa.float64())
-    elif pa.types.is_boolean(kind):
-        values = pc.cast(pc.cast(column, pa.int8()), pa.float64())
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    elif pa.types.is_decimal(kind):
+        # Arrow's own cast multiplies by a power of ten, and is off by a last digit.
+        values = pc.cast(pc.cast(column, pa.string()), pa.float64())
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
         values = pc.cast(column, pa.float64(), safe=False)
-    elif pa.types.is_null(kind):
+    elif pa.types.is_null(kind) or pa.types.is_boolean(kind):
         return np.full(len(column), np.nan)
     else:
         raise InvalidDataset(f"{where}: a column of numbers or strings is needed, this one is of type {kind}")
@@ -100,8 +107,8 @@ def numbers(column: Any, where: str) -> NDArray[np.float64]:
 
 
 def texts(column: Any, where: str) -> Any:
-    """A column that is no dictionary as an Arrow array of strings; null where a cell is missing. Whole floats
-    read as integers (3.0 is "3").
+    """A column that is no dictionary as an Arrow array of strings; null where a cell is missing. Numbers are as short
+    as they can be written: 3.0 and 3.00 are "3". A number that is not finite is missing.
 
     Raises:
         InvalidDataset: naming ``where``, for types that have no plain text (dates, lists).
@@ -109,10 +116,19 @@ def texts(column: Any, where: str) -> Any:
     kind = column.type
     if is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return pc.cast(column, pa.large_string())
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_floating(kind):
         values = pc.cast(column, pa.float64(), safe=False)
+        values = pc.if_else(pc.is_finite(values), values, None)
         is_whole = pc.and_(pc.equal(values, pc.floor(values)), pc.less(pc.abs(values), 2.0**53))
-        return pc.cast(pc.cast(pc.if_else(is_whole, values, None), pa.int64()), pa.large_string())
+        integers = pc.cast(pc.cast(pc.if_else(is_whole, values, None), pa.int64()), pa.large_string())
+        return pc.if_else(is_whole, integers, pc.cast(values, pa.large_string()))
+    if pa.types.is_decimal(kind):
+        if kind.scale < 0:
+            column = pc.cast(column, pa.decimal256(76, 0))
+        written = pc.cast(column, pa.large_string())
+        for pattern, short in _SHORT:
+            written = pc.replace_substring_regex(written, pattern, short)
+        return written
     raise InvalidDataset(f"{where}: a column of numbers or strings is needed, this one is of type {kind}")
 
 
@@ -191,8 +207,9 @@ def text_layout(path: Path, separators: str, names: Sequence[str] = ()) -> TextL
         )
     # An encoding error far below is found by the parser, with its row; half a character at the cut is none.
     text = head.decode("utf-8-sig", "replace")
-    stripped = text.lstrip("\r\n \t")
-    if not stripped:
+    # Of the first line that holds anything white space stays: tabs may separate fields without a name.
+    stripped = text[len(_BLANK.match(text)[0]) :]  # type: ignore[index]
+    if not stripped.strip():
         raise InvalidDataset("the file holds nothing but blank lines")
     blank = len(re.findall(r"\r\n|\r|\n", text[: len(text) - len(stripped)]))
     line = re.split(r"[\r\n]", stripped, maxsplit=1)[0]
@@ -413,7 +430,7 @@ def parquet_batches(
     """
     complete, first = False, 1
     with contextlib.suppress(*_DAMAGE):
-        with pa.parquet.ParquetFile(path, memory_map=False) as file:
+        with pa.parquet.ParquetFile(path, memory_map=False, **_TIMES) as file:
             fields = [file.schema_arrow.field(position) for position in wanted]
         if any(pa.types.is_nested(field.type) for field in fields):
             raise InvalidDataset("a column of lists or structures cannot be read: flatten it")
@@ -421,7 +438,7 @@ def parquet_batches(
         # Repeated strings stay a dictionary: a few bytes must not unpack to gigabytes.
         strings = [field.name for field in fields if is_text(field.type)]
         with pa.parquet.ParquetFile(
-            path, memory_map=False, read_dictionary=strings, page_checksum_verification=True
+            path, memory_map=False, read_dictionary=strings, page_checksum_verification=True, **_TIMES
         ) as file:
             if max_rows is not None and file.metadata.num_rows > max_rows:
                 raise InvalidDataset(f"the file has more rows than the declared capacity of {max_rows}")

@@ -14,7 +14,6 @@ import json
 import math
 import os
 import secrets
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,9 +56,8 @@ _KINDS: dict[str, Kind] = {
 }
 #: What stands in a copy for null, which is another text than the empty one; longer where it is declared as a value.
 _NULL = "\\NULL"
-#: Types that hold what is no number, or has no end; and the largest float.
-_ENDLESS = ("float4", "float8", "numeric")
-_MOST = repr(sys.float_info.max)
+#: Types that hold what is no number.
+_UNTOLD = ("float4", "float8", "numeric")
 _SETTINGS = (
     "SET LOCAL search_path = pg_catalog",
     "SET LOCAL TimeZone = 'UTC'",
@@ -72,7 +70,7 @@ _WRITES = (
     "OR has_any_column_privilege(c.oid, 'INSERT, UPDATE')"
 )
 _TABLE = f"""
-    SELECT c.oid, c.relkind, c.relrowsecurity, c.relispartition,
+    SELECT c.oid, c.relkind, c.relrowsecurity, c.relispartition OR c.relhassubclass,
         {_WRITES}
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relname = %s
@@ -268,8 +266,8 @@ class _Table(Dialect):
         oid, kind, secured, part, writes = found
         if kind != "r" or secured or part:
             raise InvalidDataset(
-                "source.table: it is no plain table, or has security by rows: name a table without either, as of a "
-                "materialised copy"
+                "source.table: it is no plain table, other tables inherit from it, or it has security by rows: name a "
+                "table without any of these, as of a materialised copy"
             )
         if writes:
             raise InvalidDataset(
@@ -278,7 +276,8 @@ class _Table(Dialect):
             )
         told = connection.execute(_COLUMNS, [oid]).fetchall()
         self._columns = [Column(column, _KINDS.get(type) if own else None) for column, type, own in told]
-        self._endless = {at for at, (_, type, own) in enumerate(told) if own and type in _ENDLESS}
+        self._untold = {at for at, (_, type, own) in enumerate(told) if own and type in _UNTOLD}
+        self._exact = {at for at, (_, type, own) in enumerate(told) if own and type == "numeric"}
         # Of a percent sign in a name the driver would make a parameter.
         self._table = f"ONLY {sql.Identifier(schema, name).as_string(connection)}".replace("%", "%%")
 
@@ -312,15 +311,16 @@ class _Table(Dialect):
         for column, name in named:
             if column not in at:
                 raise InvalidDataset(f'source: the table has no column "{column}": name another', attribute=name)
-            # A float of 32 bits is the number that it is, not the shortest that is read as it.
-            wide = "::float8" if self._columns[at[column]].kind == "float" else ""
-            text = f"c{at[column]}{wide}::text"
-            if at[column] in self._endless:
-                # In text these are words: no number is no value, and beyond all is as far as a float goes.
-                text = (
-                    f"CASE {text} WHEN 'NaN' THEN NULL WHEN 'Infinity' THEN '{_MOST}' WHEN '-Infinity' THEN '-{_MOST}' "
-                    f"ELSE {text} END"
-                )
+            value = f"c{at[column]}"
+            if self._columns[at[column]].kind == "float":
+                # A float of 32 bits is the number that it is, not the shortest that is read as it.
+                value += "::float8"
+            elif at[column] in self._exact:
+                # As short as it can be written, as decimals of files are.
+                value = f"trim_scale({value})"
+            text = f"{value}::text"
+            if at[column] in self._untold:
+                text = f"NULLIF({text}, 'NaN')"
             found.append(f"{text} AS {sql.Identifier(name).as_string(self._connection)}")
         names = ", ".join(f"c{position}" for position in range(len(self._columns)))
         table = self._table.replace("%%", "%")  # no parameters here
