@@ -141,3 +141,23 @@ def test_rows_that_were_released_tell_of_both() -> None:
     found = pooled(state.together([both, first]))
     assert found.values[0] == pytest.approx([10, 7])
     assert found.covariances[0] == pytest.approx(np.array([[9.0, 4.5], [4.5, 4.5]]), rel=1e-3)
+
+
+@pytest.mark.parametrize("told", [0, 1, 2])
+def test_what_rows_do_not_tell_stays_unknown_in_its_place(told: int) -> None:
+    """Rows along another attribute tell the number of all records, and no part of them. Would catch a number that is
+    taken for the ones beside it, which a share then says to be 1 with an interval of no width."""
+    sizes = (3, 2)
+    rows = Rows.of(np.array([[1, 1, 0], [1, -1, 0], [0, 0, 1]]))
+    state = Residuals(sizes)
+    noise = Noise("gaussian", Decimal(3), 20)
+    state.add(Combination(Marginal.of(sizes, {0: None}), noise, np.array([10, 4, 5]) << 20, rows=rows))
+    marginal = Marginal.of(sizes, {1: None})
+    every, part = Groups(marginal, np.array([0, 0])), Groups(marginal, np.array([0, -1]))
+    asked = [part, part, part]
+    asked[told] = every
+    (found,) = (joint for joint in state.together(asked) if joint.known.any())
+    assert found.known[0].tolist() == [place == told for place in range(3)]
+    assert found.values[0, told] == pytest.approx(15)
+    assert np.isnan(np.delete(found.values[0], told)).all()
+    assert pooled(state.together(asked)).known[0].tolist() == [place == told for place in range(3)]

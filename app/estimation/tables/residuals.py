@@ -425,14 +425,16 @@ class Residuals:
         ]
         found = [known._closed_together(weighed) for known in (self, *self._others)]
         for measurement in self._apart:
-            told = [_by_row(weighed, measurement)]
+            ways = [_by_row(weighed, measurement)]
             own = own_values(Cells(marginal), measurement)
             if own is not None:
                 variances = [[one.both(other, own.variances) for other in weighed] for one in weighed]
-                told.append(Joint.of_rows([one.of(own.values) for one in weighed], variances))
-            found.append(max(told, key=lambda joint: int(joint.known.sum())))
+                ways.append(Joint.of_rows([one.of(own.values) for one in weighed], variances))
+            found.append(max(ways, key=lambda joint: int(joint.known.sum())))
         for combination in self.combinations:
-            rows = [row for row in (one.rows(combination.marginal) for one in weighed) if row is not None]
+            told = [(place, one.rows(combination.marginal)) for place, one in enumerate(weighed)]
+            places = [place for place, row in told if row is not None]
+            rows = [row for _, row in told if row is not None]
             if rows:
                 known = {
                     (j, k): Unbiased(*combination.weighed(rows[k] if j == k else csr_array(rows[j] + rows[k])))
@@ -441,7 +443,7 @@ class Residuals:
                 }
                 values = [known[k, k].values for k in range(len(rows))]
                 covariances = [[_polar(known, j, k) for k in range(len(rows))] for j in range(len(rows))]
-                found.append(Joint.of_rows(values, covariances))
+                found.append(Joint.of_rows(values, covariances).placed(places, len(weighed)))
         return [Joint(each.values * scales, each.covariances * np.outer(scales, scales)) for each in found]
 
     def _closed_together(self, sums: Sequence[_Weighed]) -> Joint:

@@ -1,0 +1,67 @@
+"""Questions of other attributes than those of which a quantile was measured before. The oracle is the truth.
+
+They would catch a number that rows over ranges tell and that is taken for another one: a share of 1 with an interval of
+no width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.spaces.records import RecordsTensor
+from benchmarks.research.coverage_played import Drawn, Played, Setting
+
+pytestmark = pytest.mark.unit
+
+NUMBER = 5_000
+ATTRIBUTES: list[dict[str, Any]] = [
+    {"name": "sex", "size": 2},
+    {"name": "age", "lower": 0, "upper": 99, "grid": 1, "bins": 10},
+    {"name": "hours", "lower": 0, "upper": 80, "grid": 1, "bins": 8},
+    {"name": "weight", "lower": 0, "upper": 10, "grid": 1, "role": "weight"},
+    {"name": "units", "lower": 0, "upper": 40, "grid": 1, "missing": True},
+]
+MEDIAN = {"type": "quantile", "of": "age", "q": 0.5}
+
+
+def played(*, public: bool) -> tuple[Played, list[np.ndarray]]:
+    """A session of Gaussian noise, and the columns that it is asked about."""
+    rng = np.random.default_rng(3)
+    columns = [rng.integers(0, most, NUMBER) for most in (2, 100, 60)]
+    columns += [rng.integers(1, 6, NUMBER), rng.integers(0, 42, NUMBER)]
+    declared = {"kind": "table", "attributes": ATTRIBUTES, "records_public": public}
+    data = RecordsTensor(tuple(columns), (2, 100, 81, 11, 42))
+    asked = {"epsilon": 1, "mechanism": {"construction": "evidence"}}
+    setting = Setting.of(declared, data, asked, delta=1e-9, records=float(NUMBER) if public else None)
+    return Played(setting, Drawn(np.random.default_rng(0))), columns
+
+
+@pytest.mark.parametrize("public", [True, False], ids=["public", "private"])
+@pytest.mark.parametrize(
+    ("words", "of"),
+    [
+        ({"type": "share", "of": {"sex": 1}}, lambda c: (c[0] == 1).mean()),
+        ({"type": "share", "of": {"hours": {"ge": 40}}}, lambda c: (c[2] >= 40).mean()),
+        ({"type": "share", "of": {"sex": 1}, "weighted": True}, lambda c: c[3][c[0] == 1].sum() / c[3].sum()),
+        ({"type": "mean", "of": "hours", "weighted": True}, lambda c: (c[3] * c[2]).sum() / c[3].sum()),
+        ({"type": "mean", "of": "hours"}, lambda c: c[2].mean()),
+        ({"type": "ratio", "of": "hours", "per": "age"}, lambda c: c[2].sum() / c[1].sum()),
+        (
+            {"type": "ratio", "of": "units", "per": "hours"},
+            lambda c: c[4][c[4] < 41].sum() / c[2][c[4] < 41].sum(),
+        ),
+    ],
+    ids=["share", "share of numbers", "weighted share", "weighted mean", "mean", "ratio", "ratio of some"],
+)
+def test_they_are_told_as_if_none_had_been_asked(words: dict[str, Any], of: Any, public: bool) -> None:
+    session, columns = played(public=public)
+    assert session.ask(MEDIAN).accuracy is not None
+    found = session.ask(words).accuracy
+    truth = float(of(columns))
+    # Twice as far as one that misses in one of twenty would reach.
+    reach = float(found.highs[0] - found.lows[0])
+    assert 0 < reach < 0.5 * truth
+    assert abs(float(found.values[0]) - truth) <= reach
