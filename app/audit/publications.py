@@ -21,13 +21,13 @@ import orjson
 
 from app.curator.mechanisms.protocol import Measured
 from app.curator.mechanisms.release import job_of
-from app.curator.opening import Header
+from app.curator.opening import Header, Opening
 from app.releases.finishing import Outcome, finish
-from app.releases.table_results import Answers
+from app.releases.publication import NOTES
+from app.releases.table_results import CONFIDENCE, Answers, axes_of, labels_of
 from app.spaces.questions import Cells
 from app.spaces.table import TableSpace
 from app.spaces.tensor import Array
-from app.spaces.zeros import NO_ZEROS
 
 _NUMBERS = ("value", "low", "high")
 
@@ -69,34 +69,72 @@ def check(lines: Sequence[bytes], manifest: Mapping[str, Any], tables: Mapping[i
     known = 0 if opening.evidence is None else len(opening.evidence.known)
     if header.document["mechanism"].get("method") != "publication":
         return Checked(("the transcript is not that of a publication",), False)
-    problems = []
-    session = orjson.loads(lines[0])["session"]
-    if manifest["release"] != session:
-        problems.append(f"the manifest is that of release {manifest['release']}, the transcript that of {session}")
-    if list(manifest["measurements"]) != names:
-        problems.append("the manifest does not name the measurements that the transcript has")
-    job = job_of(opening, measured[:known], measured[known:], seed=int(str(session)[:15], 16))
+    job = job_of(opening, measured[:known], measured[known:], seed=int(str(header.session)[:15], 16))
     outcome = finish(job, lambda part: None)
-    told = {int(each["table"]): str(each["sha256"]) for each in manifest["tables"]}
+    problems = list(_misstated(manifest, opening, header.session, names, records, outcome))
+    if any(str(manifest["tables"][k]["table"]) != str(k + 1) for k in range(len(manifest["tables"]))):
+        problems.append("the manifest does not number its tables one after another")
+    told = {int(each["table"]): each for each in manifest["tables"]}
     if sorted(told) != list(range(1, 1 + len(outcome.answers))) or sorted(tables) != sorted(told):
         problems.append(f"there are {len(outcome.answers)} tables, and not as many are named or given")
         return Checked(tuple(problems), False)
-    for number, content in sorted(tables.items()):
-        if hashlib.sha256(content).hexdigest() != told[number]:
-            problems.append(f"table {number} is not the one that the manifest names")
     found, same, space = {}, True, opening.dataset.space
-    zeros = space.zeros if isinstance(space, TableSpace) else NO_ZEROS
+    assert isinstance(space, TableSpace)
     for number, answers in enumerate(outcome.answers, start=1):
-        columns = _columns(tables[number], answers)
+        if hashlib.sha256(tables[number]).hexdigest() != told[number]["sha256"]:
+            problems.append(f"table {number} is not the one that the manifest names")
+        columns = _columns(tables[number], space, answers)
         if columns is None:
             problems.append(f"table {number} has not the rows and columns of its question")
             continue
-        impossible = zeros.impossible(answers.question)
+        stated = {name: told[number][name] for name in ("attributes", "rows", "sum")}
+        if stated != _stated(space, answers, columns):
+            problems.append(f"the manifest says of table {number} what it is not")
+        impossible = space.zeros.impossible(answers.question)
         problems += (f"table {number}: {problem}" for problem in _off(columns, answers, impossible))
         same &= all(np.array_equal(columns[name], own) for name, own in _own(answers).items())
         found[number] = columns["value"]
     problems += _disagreeing(outcome, found)
     return Checked(tuple(problems), same and not problems)
+
+
+def _misstated(
+    manifest: Mapping[str, Any],
+    opening: Opening,
+    session: str,
+    names: Sequence[str],
+    records: Sequence[Mapping[str, Any]],
+    outcome: Outcome,
+) -> Iterator[str]:
+    """What a manifest says that its release's transcript does not."""
+    if manifest["release"] != session:
+        yield f"the manifest is that of release {manifest['release']}, the transcript that of {session}"
+    if list(manifest["measurements"]) != list(names):
+        yield "the manifest does not name the measurements that the transcript has"
+    heads = [record["entry_hash"] for record in records if "entry_hash" in record]
+    due = {
+        "format": 1,
+        "dataset": opening.request.dataset,
+        "epsilon": float(opening.request.epsilon),
+        "confidence": CONFIDENCE,
+        "seed": str(outcome.summary["seed"]),
+        "records": outcome.summary["records"],
+        "notes": list(NOTES),
+    }
+    for name, value in due.items():
+        if type(manifest[name]) is not type(value) or manifest[name] != value:
+            yield f"the manifest's {name} is not that of the transcript"
+    if heads and manifest["head_hash"] not in heads:
+        yield "the manifest's head_hash is no entry's of the transcript"
+
+
+def _stated(space: TableSpace, answers: Answers, columns: Mapping[str, Array]) -> dict[str, Any]:
+    """What a manifest says of a table, beside its digest."""
+    return {
+        "attributes": [space.names[axis] for axis in axes_of(answers)],
+        "rows": len(columns["value"]),
+        "sum": int(columns["value"].sum()),
+    }
 
 
 def _own(answers: Answers) -> Mapping[str, Array]:
@@ -107,14 +145,42 @@ def _own(answers: Answers) -> Mapping[str, Array]:
     )
 
 
-def _columns(content: bytes, answers: Answers) -> Mapping[str, Array] | None:
-    """The numbers of a table's file; None where it is no table of so many rows."""
+def _columns(content: bytes, space: TableSpace, answers: Answers) -> Mapping[str, Array] | None:
+    """The numbers of a table's file; None where it is not the table of its question: another header, other rows or
+    labels, or what is no number."""
+    named = [space.names[axis] for axis in axes_of(answers)]
     try:
-        rows = list(csv.DictReader(io.StringIO(content.decode("utf-8"))))
-        found = {name: np.array([int(row[name]) for row in rows], np.float64) for name in _NUMBERS}
-    except (KeyError, TypeError, ValueError):
+        header, *rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
+    except (ValueError, csv.Error):
         return None
-    return found if len(rows) == answers.estimates.values.size else None
+    size = answers.estimates.values.size
+    if header != [*named, "value", "standard_error", "low", "high"] or len(rows) != size:
+        return None
+    if any(len(row) != len(header) for row in rows):
+        return None
+    for column, told in enumerate(labels_of(space, answers)):
+        if [row[column] for row in rows] != ["" if label is None else label for label in told]:
+            return None
+    try:
+        found = {
+            name: np.array([_whole(row[header.index(name)]) for row in rows], np.float64).reshape(size)
+            for name in _NUMBERS
+        }
+        found["standard_error"] = np.array([float(row[len(named) + 1] or "nan") for row in rows], np.float64)
+    except ValueError:
+        return None
+    return found
+
+
+def _whole(text: str) -> int:
+    """A number as it is written.
+
+    Raises:
+        ValueError: when it is written otherwise.
+    """
+    if str(int(text)) != text:
+        raise ValueError("a number is written otherwise")
+    return int(text)
 
 
 def _off(columns: Mapping[str, Array], answers: Answers, impossible: Array | None) -> Iterator[str]:
@@ -128,13 +194,23 @@ def _off(columns: Mapping[str, Array], answers: Answers, impossible: Array | Non
         counted = np.any([columns[name] != 0 for name in _NUMBERS], axis=0) & impossible.reshape(-1)
         if counted.any():
             yield f"row {int(np.flatnonzero(counted)[0]) + 1} counts what is declared not to occur"
-    own = _own(answers)
+    own, errors = _own(answers), answers.estimates.standard_errors.reshape(-1)
     reach = np.maximum(1.0, own["high"] - own["low"])
-    for name in _NUMBERS:
-        far = np.abs(columns[name] - own[name]) > reach
+    # The ends are those of what was measured, and reach to the value: only where they did may another be beside them.
+    least, most = np.minimum(own["low"], values) - 1, np.maximum(own["high"], values) + 1
+    above = np.where(own["low"] < own["value"], own["low"] + 1, np.inf)
+    below = np.where(own["high"] > own["value"], own["high"] - 1, -np.inf)
+    wrong = {
+        "value": np.abs(values - own["value"]) > reach,
+        "low": (lows < least) | (lows > above),
+        "high": (highs > most) | (highs < below),
+        "standard_error": ~np.isclose(columns["standard_error"], errors, rtol=1e-6, atol=0, equal_nan=True),
+    }
+    for name, far in wrong.items():
         if far.any():
             row = int(np.flatnonzero(far)[0])
-            yield f"{name} of row {row + 1} is {columns[name][row]:g}, and {own[name][row]:g} follows"
+            follows = {**own, "standard_error": errors}[name][row]
+            yield f"{name} of row {row + 1} is {columns[name][row]:g}, and {follows:g} follows"
 
 
 def _disagreeing(outcome: Outcome, found: Mapping[int, Array]) -> Iterator[str]:

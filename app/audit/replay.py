@@ -121,6 +121,7 @@ _STATED = {
     "mechanism": "the mechanism is not stated in full",
     "plan": "the plan does not follow from the data set and the mechanism",
     "bought": "what was bought is not stated in full",
+    "evidence": "what the session starts from is not stated in full",
 }
 _STATUS = ("open", "closed")
 _MEASUREMENT = {"record", "session", "sequence", "recorded_at", "cost", "expected", "measurement"}
@@ -139,8 +140,6 @@ _TOLD = {
 }
 #: What writing a record raises of values that have no canonical bytes.
 _UNWRITTEN = (ValueError, RecursionError)
-#: Facts are positive, and noisy integers of 64 bits in units of a count or less.
-_LARGEST_FACT = 2.0**64
 
 
 def _same(first: Any, second: Any) -> bool:
@@ -263,7 +262,7 @@ class Replaying:
         self.work = _WORK_FACTOR * mechanism.nbytes(updates)
 
     def _header(self, line: bytes, record: dict[str, Any]) -> None:
-        if record.get("format") != writing.FORMAT:
+        if record.get("format") != writing.FORMAT or isinstance(record["format"], bool):
             raise _Broken("the transcript's format is not known")
         if not _is_canonical(record, line):
             raise _Broken("the header is not canonical")
@@ -290,14 +289,13 @@ class Replaying:
         if set(record) != _HEADER | due.keys():
             raise _Broken("the header has other fields than a session's")
         if opening.evidence is not None:
+            if opening.evidence.known and opening.request.start == "nothing":
+                raise _Broken("a session that starts from nothing names what it starts from")
             self.pins = deque([*opening.evidence.known, *opening.evidence.made])
             self.others = len(opening.evidence.known)
         bought, purchase = opening.bought, opening.plan.purchase
-        if bought is not None and purchase is not None:
-            if bought.noise_scale != purchase.noise_scale:
-                raise _Broken("what was bought has other noise than the plan's")
-            if not 0 < bought.value <= _LARGEST_FACT:
-                raise _Broken("what was bought is no mass or norm of any data")
+        if bought is not None and purchase is not None and bought.noise_scale != purchase.noise_scale:
+            raise _Broken("what was bought has other noise than the plan's")
         # A release measures later, or not at all.
         self.releases = isinstance(opening.plan, WorkloadPlan)
         if opening.evidence is not None and not self.pins and not self.releases and self._still_due(session):
@@ -333,7 +331,8 @@ class Replaying:
         whose = {field: record[field] for field in ("session", "sequence", "recorded_at")}
         if writing.measurement_record(measured=measured.document(), **whose) != line:
             raise _Broken("a measurement is not canonical", sequence)
-        if records.second(record["recorded_at"]) is None:
+        recorded = records.second(record["recorded_at"])
+        if recorded is None:
             raise _Broken("a measurement has no time", sequence)
         self.held += _KEPT_FACTOR * len(line)
         if not self.pins:
@@ -345,15 +344,26 @@ class Replaying:
             raise _Broken("a measurement is not what the header names", sequence)
         if self.others:
             self.others -= 1
+            self._check_known(record, recorded)
             session.pin(replace(measured, price=NOTHING))
         else:
-            if (record["session"], record["sequence"]) != (self.name, 0):
+            if (record["session"], record["sequence"]) != (self.name, 0) or record["sequence"] is False:
                 raise _Broken("a measurement of the opening is of another session or entry", sequence)
             if record["recorded_at"] != self.opened_at:
                 raise _Broken("a measurement of the opening has another time than that", sequence)
             self._due_at_opening(session, measured)
         if not self.pins and not self.releases and self._still_due(session):
             raise _Broken("the session did not measure what was due at its opening", sequence)
+
+    def _check_known(self, record: dict[str, Any], recorded: str) -> None:
+        """Refuse as known what no other session had measured by then: what a session measures itself it pays for."""
+        maker, sequence = record["session"], record["sequence"]
+        if not isinstance(maker, str) or not records.NAME.fullmatch(maker) or type(sequence) is not int or sequence < 0:
+            raise _Broken("a measurement that was known is of no session's entry")
+        if maker == self.name:
+            raise _Broken("the session names a measurement of its own as known")
+        if recorded > self.second:
+            raise _Broken("a measurement that was known is younger than the session")
 
     def _still_due(self, session: Session) -> bool:
         """Whether something had to be measured at the opening that was not told."""
@@ -369,6 +379,8 @@ class Replaying:
         buy, release = self.due.popleft(), measured.measurement
         if (release.strategy, release.noise, measured.price) != (buy.strategy, buy.noise, buy.price):
             raise _Broken("a measurement of the opening is not the one that was due", sequence)
+        if measured.expected is not None:
+            raise _Broken("something was expected of a measurement that no question asked for", sequence)
         session.pin(measured)
         self._pay(measured.price)
 
@@ -416,7 +428,7 @@ class Replaying:
 
     def _entry(self, session: Session, kind: str, line: bytes, record: dict[str, Any]) -> None:
         sequence, updates, self.price = session.sequence + 1, session.updates_used, None
-        if record.get("sequence") != sequence:
+        if record.get("sequence") != sequence or type(record["sequence"]) is not int:
             raise _Broken("the sequence has a gap", sequence)
         if record.get("previous_hash") != self.head:
             raise _Broken("the entry does not carry the hash before it", sequence)
@@ -478,7 +490,10 @@ class Replaying:
                 )
             if self.releases and (session.sequence or price != session.plan.holds):
                 raise _Broken("a release forfeits its whole share, and measures nothing beside that", sequence)
-            return sealed, None, self._affordable(session, price, sequence)
+            price = self._affordable(session, price, sequence)
+            if told is not None and not self.releases:
+                self._check_forfeit(session, price, sequence)
+            return sealed, None, price
         if kind == "release":
             with taking_apart():
                 measurement = str(record["measurement"])
@@ -548,6 +563,16 @@ class Replaying:
 
     def _pay(self, price: Amounts) -> None:
         self.spent, self.price = self.spent.plus(price), price
+
+    def _check_forfeit(self, session: Session, price: Amounts, sequence: int) -> None:
+        """Refuse a round that was lost and cost nothing, or of a contract another price than all of its rounds."""
+        if not price.renyi:
+            raise _Broken("a round that was begun costs nothing", sequence)
+        mechanism = session.mechanism
+        if isinstance(mechanism, ContractMechanism):
+            left = session.plan.holds.minus(self.spent)
+            if price != mechanism.price.within(left):
+                raise _Broken("a forfeit has another price than the plan's", sequence)
 
     def _affordable(self, session: Session, price: Amounts, sequence: int) -> Amounts:
         """A price that the session can still pay."""

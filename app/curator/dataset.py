@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -29,6 +28,8 @@ _UNITS = {
     "matrix": "one entry changed",
     "multiset": "one element added or removed",
 }
+#: The largest mass or norm that any data have: larger ones are of no data, and overflow what is computed of them.
+LARGEST_FACT = 2.0**64
 _DECLARED = ("name", "kind", "budget", "records_public", "access", "description")
 
 #: A bought fact lies above the true one but for this probability.
@@ -55,8 +56,8 @@ class Bought:
             KeyError, TypeError: as well.
         """
         value, scale = document["value"], document["noise_scale"]
-        if any(type(each) not in (int, float) or not math.isfinite(each) for each in (value, scale)):
-            raise InvalidDataset("what was bought is a number, and so is the scale of its noise")
+        if any(type(each) not in (int, float) or not 0 < each <= LARGEST_FACT for each in (value, scale)):
+            raise InvalidDataset("what was bought, or its noise, is no mass or norm of any data")
         return cls(float(value), float(scale))
 
 
@@ -195,8 +196,10 @@ class PublicDataset:
         declared["budget"] = {"epsilon": budget["epsilon"], "delta": budget["delta"]}
         spec, left = parse_spec(declared), document.get("left")
         records, races = document.get("records"), document.get("race_sessions", 0)
-        if records is not None and (type(records) not in (int, float) or not 0 <= records < math.inf):
+        if records is not None and (type(records) not in (int, float) or not 0 <= records <= LARGEST_FACT):
             raise InvalidDataset("records: a number, 0 or more")
+        if (records is None) is spec.mass_public:
+            raise InvalidDataset("records: told where they are public, and there alone")
         if type(races) is not int or races < 0:
             raise InvalidDataset("race_sessions: a whole number, 0 or more")
         return cls(

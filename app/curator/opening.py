@@ -54,11 +54,13 @@ class Pins:
         """From JSON.
 
         Raises:
-            KeyError, TypeError: when it is none.
+            KeyError, TypeError, ValueError: when it is none, or names a measurement twice, which would count twice.
         """
         known, made = document["known"], document["made"]
         if not all(isinstance(hashes, list) and all(isinstance(h, str) for h in hashes) for hashes in (known, made)):
             raise TypeError("measurements are named by their hashes")
+        if len({*known, *made}) < len(known) + len(made):
+            raise ValueError("a measurement is named twice")
         return cls(tuple(known), tuple(made))
 
 

@@ -24,6 +24,9 @@ NoiseKind = Literal["laplace", "gaussian"]
 #: Poisson summation they differ by a part of about 8 pi^2 t^2 exp(-2 pi^2 t^2).
 _SMOOTH = 2.0
 
+#: Of more grid units no noise is drawn: a value of it may not fit into 64 bits.
+GREATEST_UNITS = 2**62
+
 #: Probabilities of turning a bit over are multiples of 2^-53: each is a floating-point number.
 FLIP_BITS = 53
 
@@ -48,7 +51,8 @@ class Noise:
     ``scale`` is in counts: b of Laplace noise, sigma of Gaussian noise.
 
     Raises:
-        ValueError: for a scale that is not finite or less than a sixteenth of a grid unit, or bits out of range.
+        ValueError: for a scale that is not finite, less than a sixteenth of a grid unit, or so large that none is
+            drawn; or bits out of range.
     """
 
     kind: NoiseKind
@@ -58,8 +62,10 @@ class Noise:
     def __post_init__(self) -> None:
         if self.kind not in ("laplace", "gaussian"):
             raise ValueError("noise is laplace or gaussian")
-        if not self.scale.is_finite() or not 0 <= self.bits < 62 or self.scale * 2**self.bits * 16 < 1:
-            raise ValueError("noise is finite, on a grid of 2^0 to 2^-61, its scale a sixteenth of a unit or more")
+        if not self.scale.is_finite() or not 0 <= self.bits < 62:
+            raise ValueError("noise is finite, on a grid of 2^0 to 2^-61")
+        if not Decimal("0.0625") <= self.scale * 2**self.bits <= GREATEST_UNITS:
+            raise ValueError("the scale of noise is a sixteenth of a unit or more, and at most 2^62 units")
 
     @lazy
     def variance(self) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from app.estimation.intervals import Estimates
 from app.estimation.tables.estimates import around
@@ -28,6 +29,7 @@ from app.releases.synthetic_table import from_marginals, listed, rounded
 from app.releases.workloads import Marginals, TableWorkload
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Question
+from app.spaces.table import TableSpace
 from app.spaces.tensor import Array, FloatArray, IntArray
 from app.spaces.zeros import Zeros
 
@@ -41,6 +43,22 @@ class Answers:
 
     question: Question
     estimates: Estimates
+
+
+def axes_of(answers: Answers) -> tuple[int, ...]:
+    """The attributes whose cells answers are told apart by."""
+    return answers.question.attributes if answers.question.shape else ()
+
+
+def labels_of(space: TableSpace, answers: Answers) -> list[list[str | None]]:
+    """The label of each answer's cell of each of these attributes, as text: a list an attribute, in the answers' order;
+    None of records without a value."""
+    shape, found = answers.question.shape, []
+    codes = np.indices(shape).reshape(len(shape), answers.estimates.values.size)
+    for place, axis in enumerate(axes_of(answers)):
+        told = pa.array(list(space.values[axis].labels(answers.question.partitions[place].listed()))).cast(pa.string())
+        found.append(told.take(pa.array(codes[place])).to_pylist())
+    return found
 
 
 @dataclass(frozen=True, eq=False)

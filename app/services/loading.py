@@ -196,6 +196,16 @@ def evidence_of(tx: Transaction, dataset: str, names: Sequence[str]) -> list[Mea
     return [Measured.read(orjson.loads(lines[name])) for name in names]
 
 
+#: What stands before its time in a record, behind all that was measured.
+_RECORDED = b'"recorded_at":"'
+
+
+def youngest(tx: Transaction, dataset: str, names: Sequence[str]) -> str:
+    """When the last of some measurements of a data set was recorded, whoever's clock that was; empty for none."""
+    told = (line.rpartition(_RECORDED)[2] for line in tx.evidence_named(dataset, names).values())
+    return max((text[: text.index(b'"')].decode() for text in told), default="")
+
+
 def pin_all(tx: Transaction, dataset: str, session: Session) -> list[Measured]:
     """Give a session the measurements that its opening names; those that were made before it."""
     pins = session.opening.evidence

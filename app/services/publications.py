@@ -16,6 +16,7 @@ from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
 from app.curator.opening import Opening
 from app.declarations.errors import InvalidRequest
+from app.releases.publication import NOTES
 from app.releases.table_results import CONFIDENCE
 from app.services.dummy_records import encoded
 
@@ -25,14 +26,6 @@ MOST_ROWS = (1 << 20) - 1
 _MOST_TEXT = 32_767
 #: How many rows are written at a time.
 _BATCH = 10_000
-_NOTES = (
-    "All tables count the same made records, which were looked for so that the tables come near to the best answers of "
-    "each alone. So they add up to one another, and every value is a whole number, none negative.",
-    "low and high: an interval of the true count, by the noise of what was measured; it also holds the value. It says "
-    "nothing of what bounds of values or of records a person cut off when the data were registered.",
-    "standard_error: how far the value may be off, as far as it is known.",
-    "What was measured has noise that protects whoever is in the data; the tables are made of that alone.",
-)
 
 
 def numbered(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -97,7 +90,7 @@ def manifest(
         "measurements": [*known, *(hashlib.sha256(line).hexdigest() for line in made)],
         "head_hash": head,
         "tables": told,
-        "notes": list(_NOTES),
+        "notes": list(NOTES),
     }
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
@@ -120,7 +113,7 @@ def workbook(table: pa.Table) -> bytes:
         for number, each in numbered(table):
             _sheet(book, f"table {number}", each)
         notes = book.create_sheet("notes")
-        for note in _NOTES:
+        for note in NOTES:
             notes.append([note])
     else:
         _sheet(book, "data", table)

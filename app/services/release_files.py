@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.releases.finishing import Outcome
-from app.releases.table_results import Answers
+from app.releases.table_results import axes_of, labels_of
 from app.services.edge_tables import edge_table
 from app.spaces.partition import Partition
 from app.spaces.space import Space
@@ -41,19 +41,14 @@ def _answers(space: TableSpace, outcome: Outcome) -> pa.Table:
     """A row for each number: which question it answers, the label of its cell of each attribute (null where the
     question does not name it), the value, its standard error and the 95% interval (null where none is known).
     """
-    named = sorted({axis for each in outcome.answers for axis in _axes(each)})
+    named = sorted({axis for each in outcome.answers for axis in axes_of(each)})
     parts: dict[str, list[pa.Array]] = {name: [] for name in ("question", *(space.names[axis] for axis in named))}
     for number, each in enumerate(outcome.answers):
         parts["question"].append(pa.array(np.full(each.estimates.values.size, number, np.int32)))
-        codes = np.indices(each.question.shape).reshape(len(each.question.shape), each.estimates.values.size)
-        places = dict(zip(_axes(each), codes, strict=True))
+        told = dict(zip(axes_of(each), labels_of(space, each), strict=True))
         for axis in named:
             # Cells of several questions may be called otherwise: one column holds what all of them are called.
-            told = pa.nulls(each.estimates.values.size, pa.string())
-            if axis in places:
-                partition = each.question.partitions[_axes(each).index(axis)]
-                told = _labels(space, axis, partition).cast(pa.string()).take(pa.array(places[axis]))
-            parts[space.names[axis]].append(told)
+            parts[space.names[axis]].append(pa.array(told.get(axis, [None] * each.estimates.values.size), pa.string()))
     columns = {name: pa.concat_arrays(arrays) for name, arrays in parts.items()}
     columns["value"] = pa.array(np.concatenate([each.estimates.values.reshape(-1) for each in outcome.answers]))
     known = {
@@ -73,11 +68,6 @@ def _tables(space: TableSpace, outcome: Outcome) -> pa.Table:
     for name in ("value", "low", "high"):
         found = found.set_column(found.column_names.index(name), name, found.column(name).cast(pa.int64()))
     return found
-
-
-def _axes(answers: Answers) -> tuple[int, ...]:
-    """The attributes whose cells the answers are told apart by."""
-    return answers.question.attributes if answers.question.shape else ()
 
 
 def _labels(space: TableSpace, axis: int, partition: Partition) -> pa.Array:

@@ -29,7 +29,7 @@ from app.services.datasets import Datasets
 from app.services.dummy_datasets import Dummy, DummyDatasets
 from app.services.errors import NotFound, Unavailable
 from app.services.idempotency import IdempotencyKey, find_reply
-from app.services.loading import pin_all
+from app.services.loading import pin_all, youngest
 from app.services.measuring import evidence_row, measured_all
 from app.services.openings import opening_of
 from app.services.plans import Plans
@@ -213,6 +213,8 @@ class SessionOpener:
         with self._store.read() as tx:
             known = () if opening.request.start == "nothing" else tuple(tx.shared_evidence(row.name, MOST_EVIDENCE))
             opening = replace(opening, evidence=Pins(known, ()))
+            # Others may have recorded it since, or by another clock: a session is no older than what it starts from.
+            prepared = replace(prepared, now=max(prepared.now, youngest(tx, row.name, known)))
             if prepared.release is not None:
                 # What is public is fixed here; it measures when its turn has come.
                 if not known and not opening.plan.max_updates and opening.dataset.records is None:

@@ -29,6 +29,8 @@ from tests.kit.forger import Document
 from tests.kit.noise import Seeded
 
 AT = "2026-01-01T00:00:00Z"
+#: A session that measured before.
+OTHER = "b4"
 
 
 class Playing:
@@ -75,9 +77,9 @@ class Playing:
         self.lines.append(line)
 
     @staticmethod
-    def record(measured: Measured, sequence: int) -> bytes:
+    def record(measured: Measured, sequence: int, session: str = "e1d2") -> bytes:
         return writing.measurement_record(
-            session="e1d2", sequence=sequence, measured=measured.document(), recorded_at=AT
+            session=session, sequence=sequence, measured=measured.document(), recorded_at=AT
         )
 
     def ask(self, words: Document, **target: Any) -> Answer:
@@ -130,6 +132,12 @@ class Playing:
             status="open",
         )
         return [*self.lines, trailer]
+
+
+def of_another(lines: Iterable[bytes]) -> tuple[bytes, ...]:
+    """The records of what a session measured, as if another one had."""
+    told = (json.loads(line) for line in lines if b'"record":"measurement"' in line)
+    return tuple(Playing.record(Measured.read(each), each["sequence"], OTHER) for each in told)
 
 
 class PlayingGraphs(Playing):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +19,7 @@ import rfc8785
 
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
+from app.curator.mechanisms.contract import ContractMechanism
 from app.curator.mechanisms.protocol import Answer, Buy, Measured, Units
 from app.curator.mechanisms.recorded import RecordedMechanism
 from app.curator.session import Session
@@ -33,8 +35,8 @@ from app.spaces.partition import Marginal
 from app.spaces.queries.registry import parse_query
 from app.spaces.query import Query
 from app.spaces.records import RecordsTensor
-from tests.audit.playing import Playing, Told, judged
-from tests.kit.forger import Document
+from tests.audit.playing import OTHER, Playing, Told, judged, of_another
+from tests.kit.forger import Document, sha256
 from tests.kit.replays import Replays
 
 #: Each plays and replays a session of some thirty fits.
@@ -147,7 +149,7 @@ def test_numbers_of_which_a_float_loses_digits_replay() -> None:
     writes measurements otherwise than the service did."""
     sums = TableStrategy((Part(Marginal.of(tuple(SIZES.values()), {}), moment=Moment(2, SIZES["c"], 1)),))
     far = Measurement(sums, Noise("gaussian", Decimal(10**17), 0), np.array([-(10**17) - 1]))
-    player = Player(known=(Player.record(Measured(far, NOTHING), 0),), max_queries=3)
+    player = Player(known=(Player.record(Measured(far, NOTHING), 1, OTHER),), max_queries=3)
     player.ask(predicate(np.random.default_rng(5)))
     verdict = judged(player.transcript())
     assert verdict.ok, (verdict.problem, verdict.sequence)
@@ -156,7 +158,7 @@ def test_numbers_of_which_a_float_loses_digits_replay() -> None:
 def test_evidence_of_others_is_pinned() -> None:
     """What another session measured stands in the file, is no cost of this one, and answers. Catches a replay that
     needs the other session."""
-    others = tuple(line for line in played().lines if b'"record":"measurement"' in line)
+    others = of_another(played().lines)
     player = Player(known=others, seed=4, epsilon=0.1, max_queries=5)
     rng = np.random.default_rng(3)
     answer = player.ask(predicate(rng))
@@ -167,10 +169,88 @@ def test_evidence_of_others_is_pinned() -> None:
     assert judged(without).problem == "a measurement is not what the header names"
 
 
+@pytest.mark.parametrize(
+    ("forged", "problem"),
+    [
+        ({"session": "e1d2"}, "the session names a measurement of its own as known"),
+        ({"session": None}, "a measurement that was known is of no session's entry"),
+        ({"session": "no name/"}, "a measurement that was known is of no session's entry"),
+        ({"sequence": True}, "a measurement that was known is of no session's entry"),
+        ({"sequence": -1}, "a measurement that was known is of no session's entry"),
+        ({"recorded_at": "2026-01-01T00:00:01Z"}, "a measurement that was known is younger than the session"),
+    ],
+    ids=["its own", "nobody's", "no name", "truth", "below none", "younger"],
+)
+def test_what_was_known_was_measured_by_others_before(forged: Document, problem: str) -> None:
+    """Its own would be free, whatever its noise; a younger one shows that the session was written afterwards."""
+    known = [json.loads(line) | forged for line in of_another(played().lines)]
+    player = Player(known=tuple(map(rfc8785.dumps, known)), seed=4, epsilon=0, max_queries=5)
+    player.ask({"type": "marginal", "attributes": ["a", "b", "c"]})
+    assert judged(player.transcript()).problem == problem
+
+
+def test_what_was_measured_once_counts_once() -> None:
+    """Would catch intervals that are half as wide as they should be, of four copies of one record."""
+    others = of_another(played().lines)
+    player = Player(known=others * 4, seed=4, epsilon=0, max_queries=5)
+    player.ask({"type": "marginal", "attributes": ["a", "b", "c"]})
+    assert judged(player.transcript()).problem == "the header describes no session: a measurement is named twice"
+
+
+def test_who_starts_from_nothing_names_nothing() -> None:
+    player = Player(known=of_another(played().lines), start="nothing")
+    player.ask(predicate(np.random.default_rng(3)))
+    assert judged(player.transcript()).problem == "a session that starts from nothing names what it starts from"
+
+
+def test_a_round_that_was_lost_was_paid() -> None:
+    player = Player()
+    player.ask(predicate(np.random.default_rng(3)))
+    player.forfeit(NOTHING)
+    verdict = judged(player.transcript())
+    assert (verdict.problem, verdict.sequence) == ("a round that was begun costs nothing", 2)
+
+
+@pytest.mark.parametrize(("off", "follows"), [("0", True), ("-1e-24", False), ("1e-24", False)])
+def test_a_round_of_a_contract_that_was_lost_cost_what_all_cost(off: str, follows: bool) -> None:
+    player = Player(contract=True, epsilon=1.0)
+    mechanism = player.session.mechanism
+    assert isinstance(mechanism, ContractMechanism)
+    player.forfeit(Amounts(mechanism.price.renyi + Decimal(off)))
+    verdict = judged(player.transcript())
+    assert verdict.problem == (None if follows else "a forfeit has another price than the plan's")
+
+
+class Greedy(Player):
+    """It measures at its opening what was due, and the first of that once more, with other noise."""
+
+    def at_opening(self, session: Session) -> Iterator[Measured]:
+        made = list(super().at_opening(session))
+        again = replace(made[0].measurement, units=made[0].measurement.units + 1)
+        yield from [*made, replace(made[0], measurement=again)]
+
+
+def test_no_more_is_measured_at_the_opening_than_was_due() -> None:
+    assert judged(Greedy().transcript()).problem == "the session measured more at its opening than was due"
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("scale", ["1e19", "1e160", "1e300"])
+def test_noise_that_nobody_draws_is_refused(kind: str, scale: str) -> None:
+    """Would catch an auditor that divides by nothing, and says nothing of any record."""
+    (first, *rest) = (json.loads(line) for line in of_another(played().lines))
+    first["measurement"]["noise"] |= {"kind": kind, "scale": format(Decimal(scale), "f")}
+    document = rfc8785.dumps(first)
+    honest = Player(known=tuple(map(rfc8785.dumps, rest)), seed=4, epsilon=0, max_queries=5).transcript()
+    header = json.loads(honest[0])
+    header["evidence"]["known"].insert(0, sha256(document))
+    assert judged([rfc8785.dumps(header), document, *honest[1:]]).problem == "a measurement cannot be read"
+
+
 def test_a_session_without_a_share_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers what others measured, and refuses what only a model tells. Catches a guess in its transcript, and a
     plan that says another share than none."""
-    others = tuple(line for line in played().lines if b'"record":"measurement"' in line)
+    others = of_another(played().lines)
     player, guessed = Player(known=others, epsilon=0), {"type": "marginal", "attributes": [*SIZES]}
     answer = player.ask({"type": "marginal", "attributes": ["a", "b", "c"]})
     assert answer.source == "estimate"
@@ -204,7 +284,7 @@ def test_contrasts_and_rows_of_others_are_pinned() -> None:
     for buy in (*for_marginals({pair: 1.0}, paying, public_total=False).buys, rows):
         exact = buy.strategy.exact(None, data)
         units = exact + np.rint(rng.normal(0, float(buy.noise.scale), len(exact))).astype(np.int64)
-        known.append(Player.record(Measured(Measurement(buy.strategy, buy.noise, units), NOTHING), 0))
+        known.append(Player.record(Measured(Measurement(buy.strategy, buy.noise, units), NOTHING), 1, OTHER))
     player = Player(known=tuple(known), seed=4, max_queries=9)
     asked = {"type": "predicate", "where": {"b": {"in": [0, 1]}, "c": {"in": [2, 3]}}}
     answer = player.ask(asked)

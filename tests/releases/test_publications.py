@@ -284,6 +284,43 @@ class TestOverHttp:
         altered[1] = tables[1].replace(first_row, b",".join(cells))
         told["tables"][0]["sha256"] = hashlib.sha256(altered[1]).hexdigest()
         assert any("follows" in problem for problem in check(lines, told, altered).problems)
+        for forge in (
+            lambda told: told.update(epsilon=0.0001),
+            lambda told: told.update(confidence=0.9999),
+            lambda told: told.update(records=1),
+            lambda told: told.update(seed="1"),
+            lambda told: told.update(dataset="another"),
+            lambda told: told.update(head_hash="ab" * 32),
+            lambda told: told.update(format=True),
+            lambda told: told.update(notes=["exact counts"]),
+            lambda told: told["tables"][0].update(sum=-5),
+            lambda told: told["tables"][0].update(rows=1),
+            lambda told: told["tables"][0].update(attributes=["age"]),
+            lambda told: told["tables"].append(told["tables"][0] | {"sha256": "ab" * 32}),
+        ):
+            told = copy.deepcopy(manifest)
+            forge(told)
+            assert not check(lines, told, tables).ok
+
+        def written(*rows: bytes) -> Checked:
+            """What is found of the first table with these lines, whose digest is told."""
+            content, told = b"".join(row + b"\n" for row in rows), copy.deepcopy(manifest)
+            told["tables"][0]["sha256"] = hashlib.sha256(content).hexdigest()
+            return check(lines, told, {**tables, 1: content})
+
+        header, row, *rest = tables[1].splitlines()
+        assert written(header, row, *rest) == Checked((), True)
+        cells = row.rsplit(b",", 4)
+        for forged in (
+            [*cells[:2], b"0.001", *cells[3:]],
+            [*cells[:2], b"=cmd()", *cells[3:]],
+            [*cells[:3], cells[1], cells[1]],
+            [cells[0], b"0" + cells[1], *cells[2:]],
+            [b"nobody" + cells[0], *cells[1:]],
+        ):
+            assert not written(header, b",".join(forged), *rest).ok, forged
+        for more in (b"value", b"true count"):
+            assert not written(more + b"," + header, *(b"123456," + each for each in (row, *rest))).ok
         found = check(lines, *files(other)).problems
         assert any("the manifest is that of release" in problem for problem in found)
         assert "the manifest does not name the measurements that the transcript has" in found

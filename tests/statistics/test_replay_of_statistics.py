@@ -21,7 +21,7 @@ import pytest
 from app.curator.errors import PlanInfeasible
 from app.privacy.ledger import Amounts
 from app.spaces.records import RecordsTensor
-from tests.audit.playing import judged
+from tests.audit.playing import judged, of_another
 from tests.evidence.test_replay_of_evidence import Player
 from tests.kit.forger import Document, resealed
 from tests.kit.replays import Replays
@@ -222,7 +222,7 @@ def test_a_whole_table_answers_all() -> None:
 def test_moments_of_others_answer() -> None:
     """What another session measured of numbers answers here, free where it is good enough. Catches a pinned moment that
     is not taken in."""
-    others = tuple(line for line in played().lines if b'"record":"measurement"' in line)
+    others = of_another(played().lines)
     player = Player(known=others, seed=4, spec=SPEC, data=DATA, epsilon=0.01, max_queries=5)
     assert player.ask({"type": "mean", "of": "income", "where": {"sex": 1}}, within=20_000.0).source == "estimate"
     assert not own(player)[len(others) :]

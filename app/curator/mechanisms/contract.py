@@ -47,7 +47,8 @@ class ContractMechanism(TableMechanism):
         self._tests = RoundNoise("laplace", self._contract.scale)
         self._fresh, scale = RoundNoise("gaussian", self._contract.measured_scale), self._contract.measured_scale
         self._noise = Noise("gaussian", Decimal(scale.numerator) / scale.denominator, 0)
-        self._price = Amounts(self._contract.cost_per_update)
+        #: What a hit costs, and a forfeit.
+        self.price = Amounts(self._contract.cost_per_update)
 
     def admit(self, query: Query) -> None:
         """Refuse also what has too many cells to be tested, and weights that had to be rounded."""
@@ -81,7 +82,7 @@ class ContractMechanism(TableMechanism):
         free = self._certain(state, query, values, slack)
         if free is not None:
             return self._certified(state, query, free, target)
-        if state.updates >= self._contract.max_updates or not state.pays(self._price):
+        if state.updates >= self._contract.max_updates or not state.pays(self.price):
             bound = self._bound(state, query, query.selected(values))
             if math.isfinite(bound):
                 return self._certified(state, query, values, target)
@@ -92,7 +93,7 @@ class ContractMechanism(TableMechanism):
         prediction = state.policy.predicted(question)
         marginal = question.marginal_of(self._space.shape)
         return MarginalTest(
-            purchase=Purchase(TableStrategy.of(marginal), self._noise, self._price),
+            purchase=Purchase(TableStrategy.of(marginal), self._noise, self.price),
             counts=whole_counts(self._expected(state, Cells(marginal))).reshape(-1),
             threshold=self._contract.threshold_units,
             race=self._contract.race,
