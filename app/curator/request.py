@@ -23,6 +23,8 @@ from app.spaces.queries.request import LEAST_CONFIDENCE
 
 #: The most queries that can be declared.
 MOST_QUERIES = 10**9
+#: The largest half width of an interval that can be asked for: no data have more records.
+MOST_WITHIN = 2.0**31
 #: The fields of sessions that answer from evidence.
 _EVIDENCE = ("within", "confidence", "start", "share", "contract")
 
@@ -48,7 +50,11 @@ class SessionRequest(Model):
     calibration: Calibration = "rdp"
     release: Literal["single", "race"] = "single"
     within: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="evidence: half the width of every interval, in counts"
+        default=None,
+        gt=0,
+        le=MOST_WITHIN,
+        allow_inf_nan=False,
+        description="evidence: half the width of every interval, in counts",
     )
     confidence: float = Field(default=0.95, ge=LEAST_CONFIDENCE, lt=1, description="evidence: of every interval")
     start: Literal["evidence", "nothing"] = Field(

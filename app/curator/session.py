@@ -211,8 +211,9 @@ class Session:
         if again is not None:
             return again
         if self.queries_left == 0:
+            also = ", or ask with unverified" if isinstance(mechanism, Hypothetical) else ""
             raise QueriesExhausted(
-                "all queries of the plan have been asked: open another session, or ask with unverified",
+                f"all queries of the plan have been asked: open another session{also}",
                 max_queries=self.plan.max_queries,
             )
         return mechanism.decide(self.state, query, target, slack)

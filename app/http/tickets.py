@@ -49,6 +49,10 @@ async def answer(context: Context, request: Request, actor: Principal, ticket: T
         late = Unavailable(
             "the answer is not there yet; it will be recorded: send the same request again with its Idempotency-Key"
         )
+        if ticket.prices:
+            # Nobody is told of it any more, and nothing is to be recorded.
+            ticket.left = True
+            late = Unavailable("to reckon the price takes longer than a request may: ask for that of fewer questions")
         if not ticket.delivered:
             # The lane holds the body until it is done with the ticket; until then its memory is in use.
             ticket.waiter = asyncio.get_running_loop().create_future()

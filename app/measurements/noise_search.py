@@ -29,6 +29,8 @@ _NEAR = 2e-4
 _FAR = 4.0
 #: What rounding of floats may add up to: scales are this part larger before they are rounded up.
 SLACK = 1e-9
+#: Costs of Laplace noise so large beside what it hides are those of the first term of their series, to as small a part.
+_SLIGHT = 1e-5
 
 #: Scales that are offered where prices are exact: of so many digits, from a tenth of a grid unit on, and below 10^15 of
 #: them.
@@ -47,6 +49,9 @@ def rounded_up(value: float, least: float = LEAST_SCALE) -> Decimal:
 def laplace_cost(scale: float, order: float, sensitivity: int = 1) -> float:
     """The Renyi divergence of an order between discrete Laplace noise on whole counts and itself moved by some."""
     rate = 1 / scale
+    if order * sensitivity * rate < _SLIGHT:
+        # The sum below would lose all digits: of its series the first term is all there is to them.
+        return order * (sensitivity * rate) ** 2 / 2
     step = -(2 * order - 1) * rate
     far = math.exp(step * sensitivity)
     if sensitivity > 1:

@@ -304,6 +304,14 @@ class TestEveryPage:
             assert not re.search(r"<[^>]*\s(style|on\w+)=", text)
             assert not re.search(r"<style|<script(?![^>]*\ssrc=)", text)
 
+    def test_who_logs_in_at_the_log_in_goes_on_to_the_first_page(self, service: Service) -> None:
+        """Its own address is no page. Would catch a good key that ends at nothing."""
+        with Visitor(service.url) as visitor:
+            assert heading(visitor.get("/console/login")) == "Log in"
+            reply = visitor.log_in(service.admin_key, then="/console/login")
+            assert (reply.status_code, reply.headers["Location"]) == (303, "/console")
+            assert visitor.get("/console", follow_redirects=True).status_code == 200
+
 
 class TestWhatWasSentMeanwhile:
     def test_it_is_kept_over_a_new_log_in(self, service: Service) -> None:

@@ -102,7 +102,8 @@ def test_everything_that_is_typed_does_what_is_said(typed: Typed) -> None:
 
     releases = eventually(ended)
     assert [found["status"] for found in releases] == ["done"] * 6
-    assert releases[2]["result"]["records"] == 3000
+    # Those that were asked for in one second are told in any order.
+    assert [found["result"]["records"] for found in releases if "records" in found["result"]] == [3000]
 
 
 def test_published_tables_add_up(typed: Typed) -> None:

@@ -26,6 +26,7 @@ import pytest
 from app.http import dense_bodies, json_bodies
 from app.http.authentication import GUESSES
 from app.services import principals
+from app.services.answering.round import Rounds
 from app.services.errors import Unauthenticated
 from tests.kit.noise import Noise
 from tests.kit.patience import patience
@@ -886,6 +887,32 @@ def test_a_body_keeps_its_room_until_its_turn(tmp_path: Path) -> None:
         while room.free != whole:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_a_price_that_takes_too_long_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is recorded, and nobody is told of it later. Catches a price that is reckoned to its end, before
+    which who asked for it gets no answer, and one that says it will be recorded.
+    """
+    reckoned: list[float] = []
+    whole = Rounds.price
+
+    def slowly(rounds: Rounds, live: Any, asked: Any) -> Any:
+        time.sleep(0.05)
+        reckoned.append(time.monotonic())
+        return whole(rounds, live, asked)
+
+    monkeypatch.setattr(Rounds, "price", slowly)
+    with serving(tmp_path, noise=Noise(), request_timeout_seconds=0.2) as service:
+        id = open_session(service.admin, people(service))["id"]
+        reply = service.admin.post(f"/v1/sessions/{id}/price", json={"queries": [FEMALE] * 200})
+        refused(reply, "unavailable")
+        assert "recorded" not in reply.json()["detail"]
+        assert "fewer questions" in reply.json()["detail"]
+        monkeypatch.setattr(Rounds, "price", whole)
+        deadline = time.monotonic() + patience(60)
+        while service.admin.post(f"/v1/sessions/{id}/price", json=FEMALE).status_code != 200:
+            assert time.monotonic() < deadline
+    assert len(reckoned) < 100
 
 
 def test_asked_to_wait_with_its_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

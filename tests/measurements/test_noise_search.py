@@ -145,3 +145,10 @@ def test_the_cheapest_that_is_small_enough(
 def test_noise_that_is_never_small_enough() -> None:
     """Would catch a search without end."""
     assert cheapest_noise({"gaussian": 7.0, "laplace": 1e-9}, lambda noise: False, lambda noise: noise.variance) is None
+
+
+@given(st.floats(4, 12).map(lambda power: 10**power), orders, st.integers(1, 6))
+def test_costs_of_large_noise_keep_their_digits(scale: float, order: Decimal, by: int) -> None:
+    """Would catch a cost below nothing, which a budget pays for less than no times."""
+    due = renyi_cost(DiscreteLaplaceAnswer(Fraction(scale), by), order)
+    assert laplace_cost(scale, float(order), by) == pytest.approx(float(due), rel=1e-5, abs=2e-24)

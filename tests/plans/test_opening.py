@@ -39,7 +39,8 @@ TABLE = universe(
 
 
 def planned(records_known: int | None = 10**6, bought: Bought | None = None, **more: Any) -> Opening:
-    dataset = PublicDataset(parse_spec(TABLE.declared), records_known)
+    public = {"records_public": records_known is not None}
+    dataset = PublicDataset(parse_spec({**TABLE.declared, **public}), records_known)
     asked = {"dataset": "t", "mechanism": {"construction": "mw"}, "epsilon": 0.5, "max_queries": 1000}
     request = parse_request(asked | more)
     return Opening(dataset, request, make_plan(dataset, request), bought)

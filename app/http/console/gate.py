@@ -341,5 +341,7 @@ def is_own_address(then: str) -> bool:
         and then.isascii()
         and then.isprintable()
         and "\\" not in then
+        # Who logs in there is to go on elsewhere.
+        and not then.startswith("/console/login")
         and ".." not in then
     )

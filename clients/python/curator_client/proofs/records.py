@@ -28,8 +28,24 @@ WEIGHTS_HEAD, WEIGHTS_MIDDLE, WEIGHTS_TAIL = b'{"data":"', b'","record":"weights
 
 
 def canonical(document: Any) -> bytes:
-    """RFC 8785 bytes of any JSON document."""
-    return rfc8785.dumps(document)
+    """RFC 8785 bytes of any JSON document.
+
+    A number beyond 2^53 is written without a point if it has no exponent, and read as an integer. It is the float that
+    it was: of any other integer as large the bytes are not those that were read.
+    """
+    try:
+        return rfc8785.dumps(document)
+    except rfc8785.IntegerDomainError:
+        return rfc8785.dumps(_as_floats(document))
+
+
+def _as_floats(node: Any) -> Any:
+    """A document in which integers beyond 2^53 are floats."""
+    if isinstance(node, dict):
+        return {name: _as_floats(child) for name, child in node.items()}
+    if isinstance(node, list):
+        return [_as_floats(child) for child in node]
+    return float(node) if type(node) is int and 2**53 <= abs(node) < 10**300 else node
 
 
 def sha256(data: bytes) -> str:
