@@ -51,8 +51,7 @@ class Noise:
     ``scale`` is in counts: b of Laplace noise, sigma of Gaussian noise.
 
     Raises:
-        ValueError: for a scale that is not finite, less than a sixteenth of a grid unit, or so large that none is
-            drawn; or bits out of range.
+        ValueError: for a scale that is not finite or less than a sixteenth of a grid unit, or bits out of range.
     """
 
     kind: NoiseKind
@@ -62,10 +61,8 @@ class Noise:
     def __post_init__(self) -> None:
         if self.kind not in ("laplace", "gaussian"):
             raise ValueError("noise is laplace or gaussian")
-        if not self.scale.is_finite() or not 0 <= self.bits < 62:
-            raise ValueError("noise is finite, on a grid of 2^0 to 2^-61")
-        if not Decimal("0.0625") <= self.scale * 2**self.bits <= GREATEST_UNITS:
-            raise ValueError("the scale of noise is a sixteenth of a unit or more, and at most 2^62 units")
+        if not self.scale.is_finite() or not 0 <= self.bits < 62 or self.scale * 2**self.bits * 16 < 1:
+            raise ValueError("noise is finite, on a grid of 2^0 to 2^-61, its scale a sixteenth of a unit or more")
 
     @lazy
     def variance(self) -> float:
@@ -125,12 +122,15 @@ class Noise:
         """The noise of a document.
 
         Raises:
-            ValueError: when it is none.
+            ValueError: when it is none, or so large that nobody draws it.
         """
         try:
-            return cls(document["kind"], Decimal(document["scale"]), int(document["bits"]))
+            read = cls(document["kind"], Decimal(document["scale"]), int(document["bits"]))
         except (KeyError, TypeError, InvalidOperation) as error:
             raise ValueError("not the document of noise") from error
+        if read.scale * 2**read.bits > GREATEST_UNITS:
+            raise ValueError("noise of more than 2^62 units is not drawn")
+        return read
 
 
 @dataclass(frozen=True)

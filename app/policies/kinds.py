@@ -228,17 +228,27 @@ class Interval:
         possible: tuple[float, float],
         given: FloatArray | None,
     ) -> Estimates:
-        """Cut to what is possible, and NaN where there may be nobody; ``given`` are the values, if they are."""
+        """Cut to what is possible, and NaN where there may be nobody; ``given`` are the values, if they are.
+
+        Of what is impossible altogether the interval reaches from the nearest that is possible as far as noise does. A
+        value that was given lies within its interval, which is all that is possible where there may be nobody by now.
+        """
 
         def clipped(numbers: FloatArray) -> FloatArray:
             return np.where(self.nothing, np.nan, numbers)
 
-        lows, highs = (clipped(np.clip(ends, *possible)) for ends in (self.lows, self.highs))
-        values = clipped(np.clip(self.linear, *possible)) if given is None else given
+        least, most = possible
+        reach = quantile * np.nan_to_num(self.errors)
+        lows = np.clip(np.where(self.lows >= most, most - reach, self.lows), least, most)
+        highs = np.clip(np.where(self.highs <= least, least + reach, self.highs), least, most)
+        values = clipped(np.clip(self.linear, least, most)) if given is None else given
         arms = np.maximum(values - self.lows, self.highs - values) / quantile
-        return Estimates(
-            values, clipped(arms), lows, highs, unbiased, confidence, clipped(self.linear), clipped(self.errors)
-        )
+        lows, highs, arms = clipped(lows), clipped(highs), clipped(arms)
+        if given is not None:
+            gone = self.nothing & ~np.isnan(given)
+            lows, highs = np.fmin(np.where(gone, least, lows), given), np.fmax(np.where(gone, most, highs), given)
+            arms = np.where(gone, np.maximum(given - lows, highs - given) / quantile, arms)
+        return Estimates(values, arms, lows, highs, unbiased, confidence, clipped(self.linear), clipped(self.errors))
 
 
 class Derived(Kind[A]):

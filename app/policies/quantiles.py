@@ -325,6 +325,11 @@ class Quantile(Kind[StatisticOfNumbers]):
         for bound in (lows, highs):
             ends.append((self.asked.low + self.asked.step * bound).reshape(-1))
         shown = shown_values if given is None else given
+        if given is not None:
+            # What was told stays within its interval: all numbers where there may be nobody by now.
+            least, most = self.asked.low, self.asked.low + self.asked.step * (self.asked.places - 1)
+            gone = ~np.isnan(given) & np.isnan(ends[0])
+            ends = [np.fmin(np.where(gone, least, ends[0]), given), np.fmax(np.where(gone, most, ends[1]), given)]
         errors = np.maximum(shown - ends[0], ends[1] - shown) / max(normal_quantile(confidence), least)
         return Estimates(
             shown, errors, ends[0], ends[1], np.full(len(shown_values), unbiased), confidence, shown_values, errors

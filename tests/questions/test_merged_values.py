@@ -181,7 +181,8 @@ def test_a_session_replays(records: int | None) -> None:
     total that is taken for that of the groups where values are left out, and an audit that knows no such cells."""
     rng = np.random.default_rng(4)
     columns = [rng.choice(4, 5000, p=[0.4, 0.1, 0.2, 0.3]).astype(np.uint8), rng.integers(0, 2, 5000).astype(np.uint8)]
-    player = Player(spec=SPEC, data=RecordsTensor(columns, (4, 2)), max_queries=4, epsilon=1.0, records=records)
+    spec = SPEC | {"records_public": records is not None}
+    player = Player(spec=spec, data=RecordsTensor(columns, (4, 2)), max_queries=4, epsilon=1.0, records=records)
     for merged in ({"employed": ["full", "none"], "not": ["part"]}, {"n": ["part"], "e": ["none", "full"]}):
         player.ask({"type": "marginal", "attributes": ["work"], "bins": {"work": merged}})
     player.ask({"type": "marginal", "attributes": ["work", "sex"], "bins": {"work": {"a": ["retired", "full"]}}})

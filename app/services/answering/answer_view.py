@@ -127,7 +127,10 @@ def _values(query: Query, values: list[float | None], accuracy: Estimates | None
     known: dict[str, Any] = {"interval_kind": None, "confidence": None}
     if accuracy is not None:
         ends = zip(accuracy.lows.tolist(), accuracy.highs.tolist(), strict=True)
-        intervals = [None if value is None else [*end] for value, end in zip(values, ends, strict=True)]
+        intervals = [
+            None if value is None or not all(map(math.isfinite, end)) else [*end]
+            for value, end in zip(values, ends, strict=True)
+        ]
         errors = [
             None if value is None or not math.isfinite(error) else error
             for value, error in zip(values, accuracy.standard_errors.tolist(), strict=True)
