@@ -31,6 +31,8 @@ _MOST_COLUMNS = 1000
 _MOST_LOOKED_AT = 1 << 20
 Role = Literal["group", "value", "standard_error", "low", "high", "fact"]
 _BEHIND: tuple[tuple[str, Role], ...] = (("_se", "standard_error"), ("_low", "low"), ("_high", "high"))
+#: Questions whose answers are numbers of records.
+_COUNTS = ("marginal", "predicate")
 _BOUNDS: dict[str, Role] = {"DP_INTERVAL_LOW": "low", "DP_INTERVAL_HIGH": "high"}
 #: What has no place in a statement, by its part of the tree, and what to say instead.
 PARTS = {
@@ -119,13 +121,11 @@ class Select:
 
     def rows(self, answers: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """The rows of the result, from the answers to the questions in their order."""
-        first = answers[0]
-        if "axes" not in first:
-            cells: list[tuple[Any, ...]] = [()]
-        else:
-            labels = [axis["labels"] for axis in first["axes"]][: self.axes]
-            cells = _cells([len(each) for each in labels])
-        found = [_Row(self, answers, number, cell) for number, cell in enumerate(cells)]
+        given = [_Told(answer, self.axes) for answer in answers]
+        # A condition of one aggregate, as that there is a value, may leave labels out that others have.
+        labels = [_merged([each.labels[axis] for each in given]) for axis in range(self.axes)]
+        cells = _cells([len(each) for each in labels])
+        found = [_Row(self, given, cell, tuple(own[k] for own, k in zip(labels, cell, strict=True))) for cell in cells]
         for order in reversed(self._order):
             nothing = [row for row in found if row.value(order.column) is None]
             told = [row for row in found if row.value(order.column) is not None]
@@ -134,29 +134,75 @@ class Select:
         return [[row.value(column) for column in self.columns] for row in found[: self._limit]]
 
 
+class _Told:
+    """An answer, by the labels of its groups.
+
+    Args:
+        answer: in the contract's words.
+        axes: how many of its axes are groups.
+    """
+
+    def __init__(self, answer: Mapping[str, Any], axes: int) -> None:
+        found = answer.get("axes", ())
+        self.answer = answer
+        self.labels: list[list[Label]] = [axis["labels"] for axis in found[:axes]]
+        self._places = [{_key(label): place for place, label in enumerate(own)} for own in self.labels]
+        #: How many values each group has; None where it has one that is no list.
+        self.several = len(found[-1]["labels"]) if len(found) > axes else None
+
+    def number(self, labels: Sequence[Label]) -> int | None:
+        """The place of a group among all; None where the answer has none of these labels."""
+        number = 0
+        for label, places in zip(labels, self._places, strict=True):
+            place = places.get(_key(label))
+            if place is None:
+                return None
+            number = number * len(places) + place
+        return number
+
+
+def _key(label: Label) -> tuple[type, Label]:
+    """What tells labels apart: true is not 1."""
+    return type(label), label
+
+
+def _merged(lists: Sequence[list[Label]]) -> list[Label]:
+    """All labels of several lists, in the order of the longest."""
+    found = {_key(label): label for own in sorted(lists, key=len, reverse=True) for label in own}
+    return list(found.values())
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of the result: a combination of labels."""
+    """A row of the result: a combination of labels.
+
+    Attributes:
+        select: the statement.
+        answers: to its questions.
+        cell: the places of the labels among all of their group.
+        labels: of the groups.
+    """
 
     select: Select
-    answers: Sequence[Mapping[str, Any]]
-    number: int
+    answers: Sequence[_Told]
     cell: tuple[int, ...]
+    labels: tuple[Label, ...]
 
     def value(self, column: Column) -> Any:
         """What stands in a column."""
         if column.role == "group":
-            # Labels are the same in the answer to every question of a statement.
-            only, place = self.select._only, column.place
-            label = only[place] if only else self.answers[0]["axes"][place]["labels"][self.cell[place]]
-            return self.select._groups[place].value(label)
-        answer = self.answers[column.place]
-        if "axes" not in answer:
-            return _single(answer, column.role)
-        several = len(answer["axes"]) > self.select.axes
-        count = len(answer["axes"][-1]["labels"]) if several else 1
-        own = [_of_table(answer, column.role, self.number * count + k) for k in range(count)]
-        return own if several else own[0]
+            label = (self.select._only or self.labels)[column.place]
+            return self.select._groups[column.place].value(label)
+        told = self.answers[column.place]
+        if "axes" not in told.answer:
+            return _single(told.answer, column.role)
+        number = told.number(self.labels)
+        if number is None:
+            # Nobody is there that the aggregate is of: none are counted, for certain, and of none nothing is told.
+            return 0 if self.select.questions[column.place]["type"] in _COUNTS else None
+        if told.several is None:
+            return _of_table(told.answer, column.role, number)
+        return [_of_table(told.answer, column.role, number * told.several + k) for k in range(told.several)]
 
     def key(self, column: Column) -> Any:
         """What rows are ordered by: ranges by their order, and not by their letters."""
@@ -412,31 +458,34 @@ class _Reading:
         found: list[Column] = []
         late: list[tuple[int, exp.Expr, str]] = []
         taken: set[str] = set()
+        # What the statement names keeps its name: those that are made are others.
+        named = {part.alias.lower() for part in parts if part.alias}
         for part, node in zip(parts, told, strict=True):
             if _bound(node):
                 late.append((len(found), node, part.alias))
                 found.append(Column("", "double", "low", 0))
                 continue
-            place = _place_of(node, groups)
+            place = self._place_of(node, groups)
             if place is not None:
-                found.append(Column(_free(part.alias or groups[place].name, taken), groups[place].type, "group", place))
+                name = _named(part.alias, groups[place].name, taken, named)
+                found.append(Column(name, groups[place].type, "group", place))
                 continue
             if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
                 self._table.column(self._source, node, at=node)
                 self._source.refuse(node, "records are not shown one by one", "GROUP BY the column, and COUNT(*)")
             asked = self._aggregate(node)
             own = self._aggregates[asked][1]
-            name = _free(part.alias or own.name, taken)
+            name = _named(part.alias, own.name, taken, named)
             self._aliases.setdefault(name.lower(), asked)
             kind: Type = "double[]" if own.several else "double"
             found.append(Column(name, kind, "value", asked))
             if not bounded:
-                found += [Column(_free(name + end, taken), kind, role, asked) for end, role in _BEHIND]
+                found += [Column(_named("", name + end, taken, named), kind, role, asked) for end, role in _BEHIND]
         for place, node, alias in late:
             role = _BOUNDS[str(node.this).upper()]
             asked = self._of_bound(node)
             own = self._aggregates[asked][1]
-            name = _free(alias or f"{node.this}".lower(), taken)
+            name = _named(alias, f"{node.this}".lower(), taken, named)
             found[place] = Column(name, "double[]" if own.several else "double", role, asked)
         if not self._aggregates:
             self._source.refuse(self._tree, "nothing is counted", f"select an aggregate: {FUNCTIONS}")
@@ -514,11 +563,14 @@ class _Reading:
         descending, nulls_first = bool(node.args.get("desc")), bool(node.args.get("nulls_first"))
         by = node.this
         if isinstance(by, exp.Column) and not by.table:
+            given = [part for part in self._tree.expressions if part.alias.lower() == by.name.lower()]
+            if len(given) > 1:
+                self._source.refuse(by, "several columns are called so", "give each a name of its own")
             named = [column for column in columns if column.name.lower() == by.name.lower()]
             if named:
                 return _Order(named[0], descending, nulls_first)
         target = self._selected(by)
-        place = _place_of(target, groups)
+        place = self._place_of(target, groups)
         if place is not None:
             return _Order(Column("", "text", "group", place), descending, nulls_first)
         if _bound(target):
@@ -528,6 +580,23 @@ class _Reading:
         if not same:
             self._source.refuse(by, "rows are ordered by what is selected", "select it, and name it here")
         return _Order(Column("", "double", "value", same[0]), descending, nulls_first)
+
+    def _place_of(self, node: exp.Expr, groups: Sequence[Group]) -> int | None:
+        """Which of the groups an expression is, if it is one."""
+        written = self._unqualified(node)
+        return next((place for place, each in enumerate(groups) if self._unqualified(each.written) == written), None)
+
+    def _unqualified(self, node: exp.Expr) -> str:
+        """An expression without the tables of its columns, which have the names that they have in the table."""
+        while isinstance(node, exp.Paren):
+            node = node.this
+        copy = node.copy()
+        for column in list(copy.find_all(exp.Column)):
+            for part in ("table", "db", "catalog"):
+                column.set(part, None)
+            if isinstance(column.this, exp.Identifier):
+                column.set("this", exp.to_identifier(self._table.named(column.this), quoted=True))
+        return copy.sql()
 
     def _limit(self) -> int | None:
         limit = self._tree.args.get("limit")
@@ -587,22 +656,13 @@ def _bound(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and str(node.this).upper() in _BOUNDS
 
 
-def _place_of(node: exp.Expr, groups: Sequence[Group]) -> int | None:
-    """Which of the groups an expression is, if it is one."""
-    written = _unqualified(node)
-    return next((place for place, each in enumerate(groups) if _unqualified(each.written) == written), None)
-
-
-def _unqualified(node: exp.Expr) -> str:
-    """An expression without the tables of its columns, and without regard to how letters are written."""
-    copy = node.copy()
-    for column in list(copy.find_all(exp.Column)):
-        for part in ("table", "db", "catalog"):
-            column.set(part, None)
-    for paren in list(copy.find_all(exp.Paren)):
-        if paren.parent is None:
-            return _unqualified(paren.this)
-    return copy.sql().lower().replace('"', "")
+def _named(given: str, made: str, taken: set[str], named: set[str]) -> str:
+    """The name of a column: the one that it was given, or one that is made and given to no other."""
+    if given:
+        return _free(given, taken)
+    found = _free(made, taken | named)
+    taken.add(found.lower())
+    return found
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -61,6 +61,11 @@ class Table:
             source.refuse(node.this, f"there is no column {cut(node.this.name)!r}", near or told)
         return self.space.named(found)[1]
 
+    def named(self, identifier: exp.Identifier) -> str:
+        """The name of the column that is meant, or what is written where there is none."""
+        names = [attribute.name for attribute in self.spec.attributes]
+        return _resolved(identifier.name, bool(identifier.quoted), names) or identifier.name
+
 
 def _resolved(name: str, quoted: bool, names: list[str]) -> str | None:
     """Which of some names is meant: as it is written; without quotes also in other letters, if one alone fits."""

@@ -459,6 +459,83 @@ def test_a_filter_by_what_is_grouped_by_leaves_one_row(
     assert _same(row[len(name.split(","))], expected)
 
 
+_TOGETHER = ["COUNT(*)", "COUNT(sex)", "COUNT(hours)", "SUM(hours)", "AVG(hours)", "COUNT(age)"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "condition"),
+    [
+        ("code, sex", ""),
+        ("sex", ""),
+        ("region, hours", "WHERE hours < 8 OR hours IS NULL"),
+        ("sex, region", "WHERE hours IS NULL AND sex IS NULL OR region = 1"),
+    ],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_several_aggregates_stand_beside_their_labels(
+    oracle: duckdb.DuckDBPyConnection, groups: str, condition: str, seed: int
+) -> None:
+    """One that is of records with a value has no group without one. Would catch a number of another group, and a row
+    that is missing as one aggregate has nothing there."""
+    random = Random(seed)
+    records = [record for number in range(10) for record in _drawn(100 * seed + number)]
+    for _ in range(6):
+        chosen = random.sample(_TOGETHER, random.randint(2, 4))
+        named = ", ".join(f"{each} AS a{number}" for number, each in enumerate(chosen))
+        told = f'SELECT {groups}, {named} FROM "made-up" {condition} GROUP BY {groups}'
+        select = translate(told, TABLE)
+        assert isinstance(select, Select)
+        rows = select.rows([_exactly(question, records) for question in select.questions])
+        width = len(groups.split(", "))
+        values = [place for place, column in enumerate(select.columns) if column.role == "value"]
+        theirs = {tuple(row[:width]): row[width:] for row in _told(oracle, records, told)}
+        whole = any(each in ("COUNT(*)", "COUNT(age)") for each in chosen)
+        found = {tuple(row[:width]): [row[place] for place in values] for row in rows}
+        assert set(found) >= set(theirs) or not whole
+        for labels, own in found.items():
+            if labels not in theirs:
+                # A combination that nobody has, which SQL does not tell.
+                assert not any(own)
+                continue
+            for each, value, expected in zip(chosen, own, theirs[labels], strict=True):
+                # Of nobody a sum is 0 here, and there is none elsewhere.
+                assert _same(
+                    value or (0 if each.startswith("SUM") else value),
+                    0 if expected is None and each.startswith("SUM") else expected,
+                ), (told, labels, each)
+
+
+def test_names_that_are_given_are_kept() -> None:
+    """Would catch rows that are ordered by another column than the one that has the name."""
+    told = 'SELECT sex, COUNT(*) AS n, AVG(hours) AS n_low FROM "made-up" GROUP BY sex ORDER BY n_low'
+    select = translate(told, TABLE)
+    assert isinstance(select, Select)
+    names = {column.name: (column.role, column.place) for column in select.columns}
+    assert names["n_low"] == ("value", 1)
+    assert select._order[0].column.place == 1
+    assert len(names) == len(select.columns)
+    with pytest.raises(SqlRefused, match="several columns are called so"):
+        translate('SELECT COUNT(*) AS "n", AVG(hours) AS "N" FROM "made-up" ORDER BY n', TABLE)
+
+
+def test_columns_that_differ_by_case_are_told_apart() -> None:
+    """Would catch labels of one beside those of another, and a column that is selected and not grouped by."""
+    spec = parse_spec(
+        {
+            "name": "t",
+            "kind": "table",
+            "budget": {"epsilon": 1.0, "delta": 1e-9},
+            "attributes": [{"name": "sex", "size": 2}, {"name": "Sex", "size": 3}],
+        }
+    )
+    both = Table(spec, table_space(spec))  # type: ignore[arg-type]
+    select = translate('SELECT "sex", "Sex", COUNT(*) FROM t GROUP BY "Sex", "sex"', both)
+    assert isinstance(select, Select)
+    assert [column.place for column in select.columns[:2]] == [1, 0]
+    with pytest.raises(SqlRefused, match="not shown one by one"):
+        translate('SELECT "Sex", COUNT(*) FROM t GROUP BY "sex"', both)
+
+
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
