@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
@@ -35,6 +35,7 @@ class Group:
         bins: the edges of its bins; None where nothing is merged.
         value: what a label is in the column.
         ranged: whether labels stand in an order of their own and not that of texts.
+        notice: for who asks, where a bin holds what its name does not say.
     """
 
     values: Values
@@ -44,6 +45,7 @@ class Group:
     bins: list[Any] | None
     value: Callable[[Label], Any]
     ranged: bool
+    notice: str | None = None
 
 
 def group(source: Source, table: Table, node: exp.Expr) -> Group:
@@ -99,6 +101,8 @@ def _floored(source: Source, table: Table, node: exp.Mul) -> Group:
     divided = _inner(floor.this) if isinstance(floor, exp.Floor) else floor
     if not isinstance(floor, exp.Floor) or not isinstance(divided, exp.Div):
         source.refuse(node, "records are not grouped by this product", "say FLOOR(x / 10) * 10")
+    if any(part for name, part in floor.args.items() if name != "this"):
+        source.refuse(floor, "FLOOR has one number", "say FLOOR(x / 10) * 10")
     width = Fraction(repr(number(source, divided.expression, at=node)))
     if width <= 0 or width != Fraction(repr(number(source, factor, at=node))):
         source.refuse(node, "the same number above zero is divided and multiplied by", "say FLOOR(x / 10) * 10")
@@ -116,7 +120,13 @@ def _floored(source: Source, table: Table, node: exp.Mul) -> Group:
         edges = [low, *(edge for edge in edges if low < edge < high), high]
     told = [as_json(edge) for edge in edges]
     kind: Type = "integer" if width.denominator == 1 else "double"
-    return _merged(source, node, values, told, kind, partial(_floor, width))
+    found = _merged(source, node, values, told, kind, partial(_floor, width))
+    if attribute.kind == "bins" and high % width == 0:
+        most = as_json(high)
+        return replace(
+            found, notice=f"{attribute.name} = {most} is counted in the bin before, which holds its upper edge"
+        )
+    return found
 
 
 def _truncated(source: Source, table: Table, node: exp.TimestampTrunc | exp.DateTrunc) -> Group:

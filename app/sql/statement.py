@@ -616,6 +616,7 @@ class _Reading:
             for each in groups
             if each.bins is not None and each.values.attribute.missing
         ]
+        notices += [each.notice for each in groups if each.notice is not None]
         if limit is not None and any(each.column.role != "group" for each in order):
             notices.append(CHOSEN)
         return notices

@@ -505,6 +505,19 @@ def test_several_aggregates_stand_beside_their_labels(
                 ), (told, labels, each)
 
 
+def test_a_bin_that_holds_more_than_its_name_says_is_told() -> None:
+    """The upper bound has no bin of its own. Would catch a number that is counted below its own floor, unsaid."""
+    told = translate('SELECT FLOOR(kids / 2) * 2 AS k, COUNT(*) FROM "made-up" GROUP BY k', TABLE)
+    assert isinstance(told, Select)
+    assert told.notices == ("kids = 6 is counted in the bin before, which holds its upper edge",)
+    for quiet in ("FLOOR(kids / 4) * 4", "FLOOR(hours / 10) * 10"):
+        select = translate(f'SELECT {quiet} AS k, COUNT(*) FROM "made-up" GROUP BY k', TABLE)
+        assert isinstance(select, Select)
+        assert not any("upper edge" in notice for notice in select.notices)
+    with pytest.raises(SqlRefused, match="one number"):
+        translate('SELECT FLOOR(hours / 10, 1) * 10 AS k, COUNT(*) FROM "made-up" GROUP BY k', TABLE)
+
+
 def test_names_that_are_given_are_kept() -> None:
     """Would catch rows that are ordered by another column than the one that has the name."""
     told = 'SELECT sex, COUNT(*) AS n, AVG(hours) AS n_low FROM "made-up" GROUP BY sex ORDER BY n_low'
