@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from app.audit import writing
 from app.curator.mechanisms.protocol import Measured
+from app.curator.opening import Opening
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategy import Strategy, exact_values
 from app.services.ports import EvidenceRow, NoisePort
@@ -14,12 +15,21 @@ from app.spaces.space import Space
 from curator_client.proofs import records
 
 
+#: What is shared costs at least one part of so many of the data set's budget.
+SHARED_FROM = 10**6
+
+
 def evidence_row(
-    dataset: str, session: str, sequence: int, measured: Measured, *, shared: bool, recorded_at: str
+    opening: Opening, dataset: str, session: str, sequence: int, measured: Measured, recorded_at: str
 ) -> EvidenceRow:
-    """The record of a measurement that was made for an entry of a session, 0 for its opening."""
+    """The record of a measurement that was made for an entry of a session, 0 for its opening.
+
+    It serves others where its session shares, and where it costs a millionth of the data set's budget or more: a cheaper
+    one tells as little, and there could be any number of them, which each later session would read.
+    """
     document = measured.document()
     line = writing.measurement_record(session=session, sequence=sequence, measured=document, recorded_at=recorded_at)
+    shared = opening.request.share and measured.price.renyi * SHARED_FROM >= opening.dataset.budget.total
     return EvidenceRow(dataset, session, sequence, records.sha256(line), shared, line)
 
 

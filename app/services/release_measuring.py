@@ -102,10 +102,10 @@ def play(rounds: Begin, space: Space, data: ExactCounts, noise: NoisePort) -> li
 
 def record(tx: Transaction, session: SessionRow, made: Sequence[Measured], now: str) -> None:
     """Record what was measured: an entry each, one charge for all of them, and the end of the session."""
-    shared, head = opening_of(session.header).request.share, session.head_hash
+    opening, head = opening_of(session.header), session.head_hash
     entries, evidence = [], []
     for sequence, measured in enumerate(made, start=1):
-        row = evidence_row(session.dataset, session.id, sequence, measured, shared=shared, recorded_at=now)
+        row = evidence_row(opening, session.dataset, session.id, sequence, measured, now)
         sealed = writing.release_entry(sequence=sequence, recorded_at=now, previous_hash=head, measurement=row.sha256)
         evidence.append(row)
         entries.append(EntryRow(session.id, sequence, "release", None, None, None, sealed.line))

@@ -309,10 +309,7 @@ class SessionOpener:
             opening = replace(opening, bought=bought)
         evidence: list[EvidenceRow] = []
         if opening.evidence is not None:
-            evidence = [
-                evidence_row(row.name, id, 0, measured, shared=opening.request.share, recorded_at=now)
-                for measured in prepared.made
-            ]
+            evidence = [evidence_row(opening, row.name, id, 0, measured, now) for measured in prepared.made]
             made = tuple(each.sha256 for each in evidence)
             opening = replace(opening, evidence=replace(opening.evidence, made=made))
         header = writing.header(session=id, opening=opening.document(), opened_at=now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,22 @@ def test_what_one_session_paid_for_serves_the_next(service: Service, analyst: ht
     assert ask(analyst, alone, table)["source"] == "measurement"
     assert later["plan"]["mode"] == "lift"
     for id in (first, own, mine, alone):
+        verdict = replay_file(transcript(service, analyst, id, tmp_path / f"{id}.ndjson"))
+        assert verdict.ok, (verdict.problem, verdict.sequence)
+
+
+def test_what_tells_nothing_serves_nobody_else(service: Service, analyst: httpx.Client, tmp_path: Path) -> None:
+    """A measurement that costs less than a millionth of the budget. Would catch thousands of them, for less than any
+    budget notices, that every later session has to read."""
+    name = registered(service)
+    first = opened(analyst, name, epsilon=1e-9)["id"]
+    for names, within in ((["age", "work"], 1e6), (["race", "state"], 1e15)):
+        question = marginal(names)[0] | {"within": within, "adaptive": True}
+        assert ask(analyst, first, question)["source"] == "measurement"
+    second = opened(analyst, name, epsilon=0.1, max_queries=8)["id"]
+    told = transcript(service, analyst, second, tmp_path / "second.ndjson")
+    assert json.loads(told.read_bytes().split(b"\n")[0])["evidence"]["known"] == []
+    for id in (first, second):
         verdict = replay_file(transcript(service, analyst, id, tmp_path / f"{id}.ndjson"))
         assert verdict.ok, (verdict.problem, verdict.sequence)
 

@@ -31,7 +31,7 @@ from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.errors import UnfitWorkload
 from app.releases.expected import Expected, unbiased
-from app.releases.factorization import Factorization, Paying, Questions, for_cells, for_marginals, of_rows
+from app.releases.factorization import MOST_SETS, Factorization, Paying, Questions, for_cells, for_marginals, of_rows
 from app.releases.factorization import Ranges as CellRanges
 from app.releases.fitting import MOST_CELLS as MOST_FITTED
 from app.releases.playing import Begin
@@ -224,6 +224,11 @@ def _measured(
     if method in ("gaussian", "projection"):
         if isinstance(workload, Ranges):
             raise PlanInfeasible(f"{method} measures questions one by one, and ranges are too many: use factorization")
+        if len(workload.questions) > MOST_SETS:
+            raise PlanInfeasible(
+                f"{method} measures at most {MOST_SETS:,} questions one by one, and there are "
+                f"{len(workload.questions):,}: ask for fewer marginals, or use factorization"
+            )
         own = [question.marginal_of(sizes) for question in workload.questions]
         if sum(marginal.cells for marginal in own) > MOST_CELLS:
             raise PlanInfeasible(

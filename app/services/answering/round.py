@@ -166,8 +166,7 @@ class Rounds:
         values = session.values(query, answer.units)
         measured = None
         if answer.measured is not None:
-            shared = session.opening.request.share
-            kept = evidence_row(row.dataset, row.id, sequence, answer.measured, shared=shared, recorded_at=now)
+            kept = evidence_row(session.opening, row.dataset, row.id, sequence, answer.measured, now)
             work.evidence.append(kept)
             measured = kept.sha256
         sealed = writing.answer_entry(
