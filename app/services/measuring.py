@@ -24,8 +24,8 @@ def evidence_row(
 ) -> EvidenceRow:
     """The record of a measurement that was made for an entry of a session, 0 for its opening.
 
-    It serves others where its session shares, and where it costs a millionth of the data set's budget or more: a cheaper
-    one tells as little, and there could be any number of them, which each later session would read.
+    It serves others where its session shares, and where it costs a millionth of the data set's budget or more: a
+    cheaper one tells as little, and there could be any number of them, which each later session would read.
     """
     document = measured.document()
     line = writing.measurement_record(session=session, sequence=sequence, measured=document, recorded_at=recorded_at)
