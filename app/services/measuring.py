@@ -14,7 +14,6 @@ from app.spaces.counts import ExactCounts
 from app.spaces.space import Space
 from curator_client.proofs import records
 
-
 #: What is shared costs at least one part of so many of the data set's budget.
 SHARED_FROM = 10**6
 
