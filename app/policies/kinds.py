@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from app.measurements.strategies.tables import Moment, TableStrategy
 from app.policies.table import OutOfReach, Policy, Wanted, dearest
 from app.spaces.partition import Marginal
 from app.spaces.queries.statistic import CompiledStatistic, StatisticOfNumbers
-from app.spaces.questions import Question
+from app.spaces.questions import Cells, Groups, Question, Sum
 from app.spaces.tensor import Array, FloatArray
 
 #: What is not measured is taken to be like the whole within this part of its spread.
@@ -138,6 +139,24 @@ class Kind(ABC, Generic[A]):
         missed = (1 - confidence) / (_KINDS * len(attributes) ** max(1, len(self.asked.weighed)))
         others = [(residuals, question.attributes) for residuals in self.own_residuals]
         return max(normal_quantile(confidence), self.policy.chosen_quantile(attributes, missed, others=others))
+
+    @cached_property
+    def reachable(self) -> tuple[int, int]:
+        """The least and the greatest place of the numbers that the records asked about may have: where conditions are
+        on the numbers themselves some of these."""
+        assert isinstance(self.asked, StatisticOfNumbers)
+        question, axis, places = self.asked.question, self.asked.axis, self.asked.places
+        if axis not in question.attributes or not isinstance(question, Cells | Groups | Sum):
+            return 0, places - 1
+        k = question.attributes.index(axis)
+        if isinstance(question, Sum):
+            counted = question.on(question.partitions) != 0
+        else:
+            cells = np.arange(question.marginal.cells).reshape(question.marginal.shape)
+            counted = np.isin(question.answers if isinstance(question, Groups) else cells, self.asked.groups)
+        along = np.moveaxis(counted, k, 0).reshape(counted.shape[k], -1).any(axis=1)
+        found = np.flatnonzero(along[question.partitions[k].labels[:places]])
+        return (int(found[0]), int(found[-1])) if len(found) else (0, places - 1)
 
     # What is known.
 

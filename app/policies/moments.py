@@ -241,7 +241,7 @@ class Sum(_OfMoments):
         return np.stack([self.middle * ones, self.asked.step * ones], axis=1)
 
     def possible(self, total: float | None) -> tuple[float, float]:
-        low, high = self.asked.low, self.asked.high
+        low, high = (self.asked.low + self.asked.step * place for place in self.reachable)
         if total is not None:
             return min(0.0, low) * total, max(0.0, high) * total
         return 0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf
@@ -261,7 +261,8 @@ class Mean(_OfMoments):
         return np.stack([-step * (values[:, 1] / count) / count, step / count], axis=1)
 
     def possible(self, total: float | None) -> tuple[float, float]:
-        return self.asked.low, self.asked.high
+        least, most = self.reachable
+        return self.asked.low + self.asked.step * least, self.asked.low + self.asked.step * most
 
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:
         nothing, known = self.empty(known, quantile)
@@ -295,7 +296,8 @@ class Variance(_OfMoments):
         return self.asked.step**2 * np.stack(rows, axis=1) / count[:, None]
 
     def possible(self, total: float | None) -> tuple[float, float]:
-        return 0.0, self.asked.step**2 * self.first.half**2
+        least, most = self.reachable
+        return 0.0, (self.asked.step * (most - least) / 2) ** 2
 
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:
         """Those of all groups reach as many deviations as the most of them do."""

@@ -314,12 +314,14 @@ class Quantile(Kind[StatisticOfNumbers]):
         if known is None:
             known = self._modelled(base)
         values, lows, highs = (np.zeros((len(self.asked.groups), len(self.asked.levels))) for _ in range(3))
+        first, last = self.reachable
         for group, found in enumerate(known):
             if found.is_empty(confidence, least):
                 values[group] = lows[group] = highs[group] = math.nan
                 continue
             for k, level in enumerate(self.asked.levels):
-                place, (low, high) = found.quantile(level, base), found.interval(level, confidence, least)
+                place = min(max(found.quantile(level, base), first), last)
+                low, high = (min(max(end, first), last) for end in found.interval(level, confidence, least))
                 values[group, k], lows[group, k], highs[group, k] = place, min(low, place), max(high, place)
         shown_values, ends = (self.asked.low + self.asked.step * values).reshape(-1), []
         for bound in (lows, highs):

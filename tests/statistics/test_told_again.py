@@ -86,3 +86,22 @@ def test_a_share_below_none_is_no_certain_one() -> None:
         there = ~np.isnan(told.values)
         points += int((told.accuracy.lows[there] == told.accuracy.highs[there]).sum())
     assert not points
+
+
+@pytest.mark.parametrize("group", [None, ["sex"]])
+def test_what_conditions_on_the_numbers_exclude_is_not_told(group: list[str] | None) -> None:
+    """Of ages from 20 to 24 none is another. Would catch a mean that nobody of those asked about can have, and margins
+    as wide as all that was declared."""
+    asked: dict[str, Any] = {"of": "age", "where": {"age": {"ge": 20, "lt": 25}}} | (
+        {"group_by": group} if group else {}
+    )
+    told = 0
+    for seed in range(10):
+        session = played(seed, 600, pure=bool(seed % 2))
+        for kind, (least, most) in (("mean", (20, 24)), ("quantile", (20, 24)), ("variance", (0, 4))):
+            answer = session.ask({"type": kind, **asked} | ({"q": 0.3} if kind == "quantile" else {}))
+            told += check(answer)
+            there = ~np.isnan(answer.values)
+            for numbers in (answer.values, answer.accuracy.lows, answer.accuracy.highs):
+                assert ((least <= numbers[there]) & (numbers[there] <= most)).all()
+    assert told > 5
