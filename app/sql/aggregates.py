@@ -120,6 +120,8 @@ def _count(source: Source, table: Table, node: exp.Count) -> Aggregate:
         _check_person(source, table, node, counted)
         return Aggregate("predicate", "count", {})
     _check_said(source, node, {"this"})
+    if isinstance(counted, exp.Star) and any(counted.args.values()):
+        source.refuse(node, "records are counted, and not their columns", "say COUNT(*)")
     if isinstance(counted, exp.Star) or (isinstance(counted, exp.Literal) and not counted.is_string):
         return Aggregate("predicate", "count", {})
     values = table.column(source, counted, at=node)

@@ -420,8 +420,12 @@ class _Reading:
         given = tree.args.get("group")
         if given is None:
             return []
-        if {name for name, part in given.args.items() if part} - {"expressions"}:
-            source.refuse(given, "records are grouped once", "leave ROLLUP, CUBE, GROUPING SETS and ALL out")
+        # `all` is true of GROUP BY ALL, and false of GROUP BY DISTINCT.
+        if {name for name, part in given.args.items() if part or (name == "all" and part is not None)} - {
+            "expressions"
+        }:
+            problem = "leave ROLLUP, CUBE, GROUPING SETS, ALL and DISTINCT out"
+            source.refuse(given, "records are grouped once", problem)
         found: list[Group] = []
         for node in given.expressions:
             if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
