@@ -63,6 +63,7 @@ def test_they_are_told_as_if_none_had_been_asked(words: dict[str, Any], of: Any,
     session, columns = played(public=public)
     assert session.ask(MEDIAN).accuracy is not None
     found = session.ask(words).accuracy
+    assert found is not None
     truth = float(of(columns))
     # Twice as far as one that misses in one of twenty would reach.
     reach = float(found.highs[0] - found.lows[0])
@@ -96,6 +97,7 @@ def test_whatever_was_asked_before_intervals_hold(questions: int | None) -> None
         for place in np.random.default_rng(seed).permutation(len(QUESTIONS)).tolist():
             words, of = QUESTIONS[place]
             found = session.ask(words).accuracy
+            assert found is not None
             truth = float(of(columns))
             missed += not float(found.lows[0]) - 1e-9 <= truth <= float(found.highs[0]) + 1e-9
     assert missed <= 24
