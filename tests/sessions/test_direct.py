@@ -46,7 +46,7 @@ def opening(
     law: str, declared: dict[str, Any] | None = None, *, left: tuple[str, str] | None = None, **more: Any
 ) -> Opening:
     """A session as planned; ``left`` is what is left of both sums of the budget, where all of it may be taken."""
-    dataset = PublicDataset(parse_spec(TABLE.declared | (declared or {})), 10**6)
+    dataset = PublicDataset(parse_spec(TABLE.declared | {"records_public": True} | (declared or {})), 10**6)
     if left is not None:
         renyi = dataset.budget.total * Decimal(left[0])
         dataset = replace(dataset, left=Amounts(floor_to(renyi), Decimal(left[1])))

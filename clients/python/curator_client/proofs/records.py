@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
@@ -36,16 +37,7 @@ def canonical(document: Any) -> bytes:
     try:
         return rfc8785.dumps(document)
     except rfc8785.IntegerDomainError:
-        return rfc8785.dumps(_as_floats(document))
-
-
-def _as_floats(node: Any) -> Any:
-    """A document in which integers beyond 2^53 are floats."""
-    if isinstance(node, dict):
-        return {name: _as_floats(child) for name, child in node.items()}
-    if isinstance(node, list):
-        return [_as_floats(child) for child in node]
-    return float(node) if type(node) is int and 2**53 <= abs(node) < 10**300 else node
+        return rfc8785.dumps(json.loads(json.dumps(document), parse_int=float))
 
 
 def sha256(data: bytes) -> str:
