@@ -39,7 +39,7 @@ from functools import cached_property
 from typing import Any, Literal, Self
 
 from app.audit.failures import Malformed, taking_apart
-from app.curator.dataset import LARGEST_FACT, Bought, PublicDataset
+from app.curator.dataset import Bought, PublicDataset, check_records
 from app.curator.opening import Header
 from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
@@ -123,15 +123,11 @@ class Registered:
             raise none from None
         try:
             made.public.budget  # noqa: B018 - it is computed here, where it is known of what
+            check_records(made.public.spec, made.records)
         except (CuratorError, PrivacyError):
             raise none from None
         if made.public.spec.name != name:
             raise none
-        told = made.records
-        if told is not None and (type(told) not in (int, float) or not 0 <= told <= LARGEST_FACT):
-            raise none
-        if (told is None) is made.public.spec.mass_public:
-            raise Unfollowed("the number of records is told where it is not public, or not where it is", dataset=named)
         return made
 
     @cached_property

@@ -196,10 +196,7 @@ class PublicDataset:
         declared["budget"] = {"epsilon": budget["epsilon"], "delta": budget["delta"]}
         spec, left = parse_spec(declared), document.get("left")
         records, races = document.get("records"), document.get("race_sessions", 0)
-        if records is not None and (type(records) not in (int, float) or not 0 <= records <= LARGEST_FACT):
-            raise InvalidDataset("records: a number, 0 or more")
-        if (records is None) is spec.mass_public:
-            raise InvalidDataset("records: told where they are public, and there alone")
+        check_records(spec, records)
         if type(races) is not int or races < 0:
             raise InvalidDataset("race_sessions: a whole number, 0 or more")
         return cls(
@@ -209,6 +206,18 @@ class PublicDataset:
             races,
             None if left is None else _left(left, spec.budget.epsilon),
         )
+
+
+def check_records(spec: Spec, records: Any) -> None:
+    """Refuse what a stranger tells of the number of records.
+
+    Raises:
+        InvalidDataset: when it is no such number, or not told where it is public, and there alone.
+    """
+    if records is not None and (type(records) not in (int, float) or not 0 <= records <= LARGEST_FACT):
+        raise InvalidDataset("records: a number, 0 or more")
+    if (records is None) is spec.mass_public:
+        raise InvalidDataset("records: told where they are public, and there alone")
 
 
 def _unit(spec: Spec) -> str:

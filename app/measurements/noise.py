@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.measurements.packing import packed_bits, packed_numbers, unpacked_bits, unpacked_numbers
+from app.privacy.costs import GREATEST_UNITS
 from app.spaces.lazy import lazy
 from app.spaces.tensor import Array, FloatArray, IntArray
 
@@ -23,9 +24,6 @@ NoiseKind = Literal["laplace", "gaussian"]
 #: From this scale on (in grid units) the variance of the discrete Gaussian is its scale squared to the last bit: by
 #: Poisson summation they differ by a part of about 8 pi^2 t^2 exp(-2 pi^2 t^2).
 _SMOOTH = 2.0
-
-#: Of more grid units no noise is drawn: a value of it may not fit into 64 bits.
-GREATEST_UNITS = 2**62
 
 #: Probabilities of turning a bit over are multiples of 2^-53: each is a floating-point number.
 FLIP_BITS = 53

@@ -33,7 +33,8 @@ GREATEST_GAUSSIAN_SCALE = Fraction(2**62, 20)
 #: Least probability with which a bit is turned over, where it is at all.
 LEAST_FLIP = Fraction(1, 2**62)
 _LEAST_MARGIN = Decimal("1e-15")
-_GREATEST_UNITS = 2**62
+#: Of more grid units no noise is drawn, and nothing moves by more: a value may not fit into 64 bits.
+GREATEST_UNITS = 2**62
 
 
 def _positive(value: Exact, name: str) -> Fraction:
@@ -97,11 +98,11 @@ class DiscreteLaplaceAnswer:
     sensitivity: int
 
     def __post_init__(self) -> None:
-        if _positive(self.scale, "scale") > _GREATEST_UNITS:
+        if _positive(self.scale, "scale") > GREATEST_UNITS:
             raise InvalidEvent("scale must be at most 2^62 grid units")
         if isinstance(self.sensitivity, bool) or not isinstance(self.sensitivity, int):
             raise InvalidEvent("sensitivity must be an integer number of grid units")
-        if not 1 <= self.sensitivity <= _GREATEST_UNITS:
+        if not 1 <= self.sensitivity <= GREATEST_UNITS:
             raise InvalidEvent("sensitivity must be from 1 to 2^62 grid units")
 
 

@@ -50,14 +50,14 @@ def axes_of(answers: Answers) -> tuple[int, ...]:
     return answers.question.attributes if answers.question.shape else ()
 
 
-def labels_of(space: TableSpace, answers: Answers) -> list[list[str | None]]:
-    """The label of each answer's cell of each of these attributes, as text: a list an attribute, in the answers' order;
-    None of records without a value."""
+def labels_of(space: TableSpace, answers: Answers) -> list[pa.Array]:
+    """The label of each answer's cell of each of these attributes, as text: an array an attribute, in the answers'
+    order; null of records without a value."""
     shape, found = answers.question.shape, []
     codes = np.indices(shape).reshape(len(shape), answers.estimates.values.size)
     for place, axis in enumerate(axes_of(answers)):
         told = pa.array(list(space.values[axis].labels(answers.question.partitions[place].listed()))).cast(pa.string())
-        found.append(told.take(pa.array(codes[place])).to_pylist())
+        found.append(told.take(pa.array(codes[place])))
     return found
 
 

@@ -10,7 +10,7 @@ trusted as the database is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -190,19 +190,13 @@ def take_in(tx: Transaction, id: str, session: Session, known: KnownEntries) -> 
     return seconds
 
 
-def evidence_of(tx: Transaction, dataset: str, names: Sequence[str]) -> list[Measured]:
-    """Measurements of a data set, in the order of their names."""
-    lines = tx.evidence_named(dataset, names)
-    return [Measured.read(orjson.loads(lines[name])) for name in names]
-
-
 #: What stands before its time in a record, behind all that was measured.
 _RECORDED = b'"recorded_at":"'
 
 
-def youngest(tx: Transaction, dataset: str, names: Sequence[str]) -> str:
-    """When the last of some measurements of a data set was recorded, whoever's clock that was; empty for none."""
-    told = (line.rpartition(_RECORDED)[2] for line in tx.evidence_named(dataset, names).values())
+def youngest(lines: Iterable[bytes]) -> str:
+    """When the last of some measurements was recorded, whoever's clock that was; empty for none."""
+    told = (line.rpartition(_RECORDED)[2] for line in lines)
     return max((text[: text.index(b'"')].decode() for text in told), default="")
 
 
@@ -210,10 +204,19 @@ def pin_all(tx: Transaction, dataset: str, session: Session) -> list[Measured]:
     """Give a session the measurements that its opening names; those that were made before it."""
     pins = session.opening.evidence
     assert pins is not None
-    found, before = evidence_of(tx, dataset, [*pins.known, *pins.made]), len(pins.known)
-    for number, measured in enumerate(found):
-        session.pin(replace(measured, price=NOTHING) if number < before else measured)
-    return found[:before]
+    return pin_lines(tx.evidence_named(dataset, [*pins.known, *pins.made]), session)
+
+
+def pin_lines(lines: Mapping[str, bytes], session: Session) -> list[Measured]:
+    """The same, from the records of these measurements by their hashes."""
+    pins = session.opening.evidence
+    assert pins is not None
+    known = [Measured.read(orjson.loads(lines[name])) for name in pins.known]
+    for measured in known:
+        session.pin(replace(measured, price=NOTHING))
+    for name in pins.made:
+        session.pin(Measured.read(orjson.loads(lines[name])))
+    return known
 
 
 def follow(tx: Transaction, id: str, session: Session) -> float:

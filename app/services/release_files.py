@@ -48,7 +48,9 @@ def _answers(space: TableSpace, outcome: Outcome) -> pa.Table:
         told = dict(zip(axes_of(each), labels_of(space, each), strict=True))
         for axis in named:
             # Cells of several questions may be called otherwise: one column holds what all of them are called.
-            parts[space.names[axis]].append(pa.array(told.get(axis, [None] * each.estimates.values.size), pa.string()))
+            parts[space.names[axis]].append(
+                told[axis] if axis in told else pa.nulls(each.estimates.values.size, pa.string())
+            )
     columns = {name: pa.concat_arrays(arrays) for name, arrays in parts.items()}
     columns["value"] = pa.array(np.concatenate([each.estimates.values.reshape(-1) for each in outcome.answers]))
     known = {

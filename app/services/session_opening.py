@@ -29,7 +29,7 @@ from app.services.datasets import Datasets
 from app.services.dummy_datasets import Dummy, DummyDatasets
 from app.services.errors import NotFound, Unavailable
 from app.services.idempotency import IdempotencyKey, find_reply
-from app.services.loading import pin_all, youngest
+from app.services.loading import pin_lines, youngest
 from app.services.measuring import evidence_row, measured_all
 from app.services.openings import opening_of
 from app.services.plans import Plans
@@ -214,7 +214,8 @@ class SessionOpener:
             known = () if opening.request.start == "nothing" else tuple(tx.shared_evidence(row.name, MOST_EVIDENCE))
             opening = replace(opening, evidence=Pins(known, ()))
             # Others may have recorded it since, or by another clock: a session is no older than what it starts from.
-            prepared = replace(prepared, now=max(prepared.now, youngest(tx, row.name, known)))
+            lines = tx.evidence_named(row.name, known)
+            prepared = replace(prepared, now=max(prepared.now, youngest(lines.values())))
             if prepared.release is not None:
                 # What is public is fixed here; it measures when its turn has come.
                 if not known and not opening.plan.max_updates and opening.dataset.records is None:
@@ -223,7 +224,7 @@ class SessionOpener:
                     )
                 return replace(prepared, opening=opening)
             session = Session(opening)
-            pin_all(tx, row.name, session)
+            pin_lines(lines, session)
         data = self._private.counts(opening.dataset.space, row.vault_entry)
         made = tuple(measured_all(self._noise, opening.dataset.space, data, session.purchases()))
         return replace(prepared, opening=opening, made=made, expected=session.expected(made))

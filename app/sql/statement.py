@@ -125,7 +125,11 @@ class Select:
         # A condition of one aggregate, as that there is a value, may leave labels out that others have.
         labels = [_merged([each.labels[axis] for each in given]) for axis in range(self.axes)]
         cells = _cells([len(each) for each in labels])
-        found = [_Row(self, given, cell, tuple(own[k] for own, k in zip(labels, cell, strict=True))) for cell in cells]
+        named = (tuple(own[k] for own, k in zip(labels, cell, strict=True)) for cell in cells)
+        found = [
+            _Row(self, given, cell, own, tuple(each.number(own) for each in given))
+            for cell, own in zip(cells, named, strict=True)
+        ]
         for order in reversed(self._order):
             nothing = [row for row in found if row.value(order.column) is None]
             told = [row for row in found if row.value(order.column) is not None]
@@ -181,12 +185,14 @@ class _Row:
         answers: to its questions.
         cell: the places of the labels among all of their group.
         labels: of the groups.
+        numbers: the place of these among the groups of each answer; None where it has none of them.
     """
 
     select: Select
     answers: Sequence[_Told]
     cell: tuple[int, ...]
     labels: tuple[Label, ...]
+    numbers: tuple[int | None, ...]
 
     def value(self, column: Column) -> Any:
         """What stands in a column."""
@@ -196,7 +202,7 @@ class _Row:
         told = self.answers[column.place]
         if "axes" not in told.answer:
             return _single(told.answer, column.role)
-        number = told.number(self.labels)
+        number = self.numbers[column.place]
         if number is None:
             # Nobody is there that the aggregate is of: none are counted, for certain, and of none nothing is told.
             return 0 if self.select.questions[column.place]["type"] in _COUNTS else None
@@ -420,12 +426,11 @@ class _Reading:
         given = tree.args.get("group")
         if given is None:
             return []
+        more = {name for name, part in given.args.items() if part} - {"expressions"}
         # `all` is true of GROUP BY ALL, and false of GROUP BY DISTINCT.
-        if {name for name, part in given.args.items() if part or (name == "all" and part is not None)} - {
-            "expressions"
-        }:
-            problem = "leave ROLLUP, CUBE, GROUPING SETS, ALL and DISTINCT out"
-            source.refuse(given, "records are grouped once", problem)
+        if more or given.args.get("all") is not None:
+            hint = "leave ROLLUP, CUBE, GROUPING SETS, ALL and DISTINCT out"
+            source.refuse(given, "records are grouped once", hint)
         found: list[Group] = []
         for node in given.expressions:
             if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):

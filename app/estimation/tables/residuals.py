@@ -432,9 +432,9 @@ class Residuals:
                 ways.append(Joint.of_rows([one.of(own.values) for one in weighed], variances))
             found.append(max(ways, key=lambda joint: int(joint.known.sum())))
         for combination in self.combinations:
-            told = [(place, one.rows(combination.marginal)) for place, one in enumerate(weighed)]
-            places = [place for place, row in told if row is not None]
-            rows = [row for _, row in told if row is not None]
+            own_rows = [one.rows(combination.marginal) for one in weighed]
+            told = {place: row for place, row in enumerate(own_rows) if row is not None}
+            rows = list(told.values())
             if rows:
                 known = {
                     (j, k): Unbiased(*combination.weighed(rows[k] if j == k else csr_array(rows[j] + rows[k])))
@@ -443,7 +443,7 @@ class Residuals:
                 }
                 values = [known[k, k].values for k in range(len(rows))]
                 covariances = [[_polar(known, j, k) for k in range(len(rows))] for j in range(len(rows))]
-                found.append(Joint.of_rows(values, covariances).placed(places, len(weighed)))
+                found.append(Joint.of_rows(values, covariances).placed(list(told), len(weighed)))
         return [Joint(each.values * scales, each.covariances * np.outer(scales, scales)) for each in found]
 
     def _closed_together(self, sums: Sequence[_Weighed]) -> Joint:

@@ -4,6 +4,7 @@ What is outside of a declaration is so for one of three reasons: a number or dat
 it; a cell is empty, and may have a place of its own; or it is not what is declared, and has none.
 """
 
+import contextlib
 import datetime
 import re
 from abc import ABC, abstractmethod
@@ -290,16 +291,13 @@ class _Dates(Coder):
             text += "-01"
         if self.attribute.by != "day" and re.fullmatch(r"[0-9]{4}-[0-9]{2}", text):
             text += "-01"
-        for beyond, pattern in ((_FAR, _AFTER), (-_FAR, _BEFORE)):
-            if pattern.fullmatch(text):
-                return beyond
         date, time = text[:10], text[10:]
-        if time and not TIME.fullmatch(time):
-            return _NO_DAY
-        try:
-            return day(date).toordinal() - _EPOCH
-        except ValueError:
-            return _NO_DAY
+        with contextlib.suppress(ValueError):
+            if not time or TIME.fullmatch(time):
+                return day(date).toordinal() - _EPOCH
+        if _AFTER.fullmatch(text):
+            return _FAR
+        return -_FAR if _BEFORE.fullmatch(text) else _NO_DAY
 
     def _expected(self) -> str:
         return "a date from {} to {}, written as 2020-01-31".format(*self._bounds)
