@@ -319,3 +319,24 @@ def test_what_headers_say_of_their_data_set() -> None:
         with pytest.raises(Unfollowed, match=told) as found:
             take(other, retired_at)
         assert (found.value.dataset, found.value.session, found.value.movement) == ("a", "s", 1)
+
+
+@pytest.mark.parametrize(
+    ("public", "records", "follows"),
+    [(True, 5000, True), (False, None, True), (False, 5000, False), (True, None, False), (True, 2.0**65, False)],
+)
+def test_the_number_of_records_is_told_where_it_is_public(public: bool, records: float | None, follows: bool) -> None:
+    """Would catch an exact number that is a free fact of a data set which was declared to keep it."""
+    declared = {
+        "name": "t",
+        "kind": "table",
+        "records_public": public,
+        "budget": {"epsilon": 1.0, "delta": 1e-9},
+        "attributes": [{"name": "a", "size": 2}],
+    }
+    told = {"name": "t", "declared": declared} | ({} if records is None else {"records": records})
+    if follows:
+        assert Registered.read(told).records == records
+        return
+    with pytest.raises(Unfollowed):
+        Registered.read(told)
