@@ -41,6 +41,9 @@ class Sampler(Protocol):
     def flips(self, probability: Any) -> Any:
         """A source of bits that are 1 with this exact probability."""
 
+    def choose(self, scores: Any, scale: Any) -> int:
+        """The exponential mechanism: an index, with probability proportional to exp(score/scale), exact scale."""
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -111,9 +114,8 @@ class Noise:
         return unpacked_numbers(text, count)
 
     def document(self) -> dict[str, Any]:
-        """The noise as JSON; the scale as text, which loses no digit, without zeros that say nothing."""
-        scale = format(self.scale, "f")
-        return {"bits": self.bits, "kind": self.kind, "scale": scale.rstrip("0").rstrip(".") if "." in scale else scale}
+        """The noise as JSON."""
+        return {"bits": self.bits, "kind": self.kind, "scale": written(self.scale)}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Noise:
@@ -202,6 +204,12 @@ class BitFlips:
     def document(self) -> dict[str, Any]:
         """As JSON."""
         return {"bits": FLIP_BITS, "flips": self.flips, "kind": "flips"}
+
+
+def written(scale: Decimal) -> str:
+    """A scale as text, which loses no digit, without zeros that say nothing."""
+    text = format(scale, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 #: How values are released.

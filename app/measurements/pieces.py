@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from app.measurements.noise import Noise
 from app.measurements.record import Measurement
 from app.measurements.rows import Rows
-from app.measurements.strategies.tables import Moment, TableStrategy
+from app.measurements.strategies.tables import Draws, Moment, TableStrategy
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
 from app.spaces.tensor import FloatArray, IntArray
@@ -72,7 +72,10 @@ class _OfMarginal:
 
 @dataclass(frozen=True, eq=False)
 class Counts(_OfMarginal):
-    """A marginal, the noise it was released with, and what was released."""
+    """A marginal, the noise it was released with, and what was released; with it the quantiles that its ranges are cut
+    around, where some were drawn."""
+
+    draws: Draws | None = field(default=None, kw_only=True)
 
     @lazy
     def _sums(self) -> dict[frozenset[int], FloatArray]:
@@ -209,15 +212,14 @@ Piece = Counts | Contrast | Combination
 def pieces_of(measurement: Measurement[TableStrategy]) -> list[tuple[Moment | None, Piece]]:
     """Parts that were measured independently of one another: counts or combinations of them, or a moment."""
     found: list[tuple[Moment | None, Piece]] = []
-    noise, units, start = measurement.added, measurement.units, 0
-    for part in measurement.strategy.parts:
-        own = units[start : start + part.cells].reshape(part.shape)
+    noise = measurement.added
+    for part, own, draws in measurement.strategy.told(measurement.units):
         if part.rows is not None:
             found.append((None, Combination(part.marginal, noise, own, part.multiplier, rows=part.rows)))
+        elif part.residual:
+            found.append((None, Contrast(part.marginal, noise, own, part.multiplier)))
         else:
-            kind = Contrast if part.residual else Counts
-            found.append((part.moment, kind(part.marginal, noise, own, part.multiplier)))
-        start += part.cells
+            found.append((part.moment, Counts(part.marginal, noise, own, part.multiplier, draws=draws)))
     return found
 
 

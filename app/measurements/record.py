@@ -116,8 +116,7 @@ class Measurement(_Noisy[S]):
 
     def __post_init__(self) -> None:
         units = self.noise.units(self.units)
-        if units.shape != (self.strategy.cells,):
-            raise ValueError(f"{self.strategy.cells} {self.strategy.tag} have no values of shape {units.shape}")
+        self.strategy.check_units(units)
         if units.dtype == np.uint8 and not self.strategy.binary:
             raise ValueError(f"{self.strategy.tag} are no bits")
         units.setflags(write=False)

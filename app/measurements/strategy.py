@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
-from app.measurements.noise import Law
+from app.measurements.noise import Law, Sampler
 from app.measurements.pricing import Adjacency, Events
 from app.spaces.counts import ExactCounts, Tally
 from app.spaces.questions import Question
 from app.spaces.space import Space
-from app.spaces.tensor import IntArray
+from app.spaces.tensor import Array, IntArray
 
 
 class Strategy(ABC):
@@ -58,6 +58,15 @@ class Strategy(ABC):
         """
         (values,) = exact_values([self], space, data)
         return values
+
+    def released(self, exact: Array, noise: Law, sampler: Sampler) -> Array:
+        """What is released of exact values: each with noise of its own."""
+        return noise.on(exact, sampler, self.at_once)
+
+    def check_units(self, units: Array) -> None:
+        """Raise ValueError unless these values may have been released."""
+        if units.shape != (self.cells,):
+            raise ValueError(f"{self.cells} {self.tag} have no values of shape {units.shape}")
 
     @abstractmethod
     def events(self, noise: Law, adjacency: Adjacency) -> Events:

@@ -230,12 +230,12 @@ class Foretelling:
 
     def _learn(self, policy: Policy, moments: dict[Moment, Residuals], buy: Wanted) -> None:
         """Take it that something was bought."""
-        for part in buy.strategy.parts:
+        for part, draws in buy.strategy.likely(self._expected):
             values, variance = self._expected(part.marginal, part.moment), buy.noise.variance / part.multiplier**2
             if part.rows is not None:
                 policy.residuals.add(imagined_rows(part.marginal, part.rows, variance, values))
                 continue
-            counts = imagined(part.marginal, variance, values)
+            counts = imagined(part.marginal, variance, values, draws)
             if part.moment is None:
                 policy.residuals.add(counts)
             else:

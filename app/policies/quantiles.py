@@ -19,14 +19,16 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from app.estimation.intervals import Estimates
-from app.estimation.tables.quantiles import Distribution, Ranges, distributions, ranges_of
+from app.estimation.tables.quantiles import Distribution, Drawn, Ranges, distributions, ranges_of
 from app.estimation.tables.residuals import Unbiased, own_values
 from app.estimation.tails import normal_quantile
 from app.measurements.least_error import least_error, rounded
 from app.measurements.noise import Noise
+from app.measurements.noise_search import rounded_up
 from app.measurements.pieces import Combination, Counts
 from app.measurements.rows import Rows
-from app.measurements.strategies.tables import Part, TableStrategy
+from app.measurements.strategies.drawn import LEVEL_DIGITS, MOST_MARKS, UNIT, DrawnQuantiles, most_blocks
+from app.measurements.strategies.tables import Draws, Part, TableStrategy
 from app.policies.kinds import ALIKE, Kind, moment_of
 from app.policies.table import Wanted
 from app.spaces.partition import Marginal, Partition
@@ -56,6 +58,12 @@ _UNEVEN = 0.25
 _MOST_ROW_CELLS, _MOST_FINE, OF_ALL, _BETTER = 512, 64, 0.02, 0.3
 #: They are for groups of so many deviations of noise in records or more, but for those that have hardly any.
 _LARGE, _NONE = 12.0, 2.0
+#: The part of the price that draws; how many times as far off the number below a quantile must be by counts alone as by
+#: a draw, on average over groups; how many scales there must be between the quantile of the smallest group and the ends
+#: of the range, for each logarithm of the numbers that may be drawn there; the width of the first range on either side
+#: of what was drawn beside what noise hides; and by how much more than evenly records may crowd in one range where
+#: nobody knows how they are spread.
+DRAWN_PART, WORTH_DRAWING, TAILS, _FINE, _CROWDED_IN = 0.7, 3.0, 4.0, 0.5, 3.0
 
 
 @dataclass(frozen=True)
@@ -129,12 +137,89 @@ class Quantile(Kind[StatisticOfNumbers]):
         if worst * slack <= _ENOUGH * deviation:
             return None
         ranges = self._cut(places, within, most)
+        drawn = self._draw(share, base, self._off(places, ranges, within))
+        if drawn is not None:
+            return drawn
         large = (count >= _LARGE * deviation) | (count <= _NONE * deviation)
         found = None
         if not self.policy.pure and bool(large.all()):
             allowed = (1 - _BETTER) * noise.variance * float(np.trace(_needed(places, _below(ranges, within))))
             found = self._rows(places, within, share, allowed)
         return self._wanted(self._marginal(ranges), noise) if found is None else found
+
+    def _off(self, places: Sequence[Place], ranges: Partition, within: FloatArray) -> FloatArray:
+        """How far off the number below each quantile would be that is read from counts of ranges, as a part of the
+        records: by the noise of those on one side, and by how unevenly records lie within a range of several numbers.
+        """
+        below, ends = _below(ranges, within), np.append(np.flatnonzero(np.diff(ranges.labels)), self.asked.places - 1)
+        masses = np.where(np.diff(ends, prepend=-1) > 1, np.diff(below, prepend=0.0), 0.0)
+        if not self.policy.fits.tells_apart(self.asked.axis, self.asked.places):
+            masses *= _CROWDED_IN
+        off = []
+        for place in places:
+            near = place.middle + place.spread * np.linspace(-0.5, 0.5, 9)
+            inside = masses[np.searchsorted(below[:-1], near)]
+            before = int(np.searchsorted(below[:-1], place.middle))
+            noise = place.hidden * math.sqrt(min(before + 1, len(below) - before))
+            off.append(math.hypot(noise, _UNEVEN * math.sqrt(float(np.square(inside).mean()))))
+        return np.array(off)
+
+    def _draw(self, share: float, base: FloatArray, off: FloatArray) -> Wanted | None:
+        """A quantile that is drawn, with counts of ranges around it; None where counts alone serve better.
+
+        Args:
+            share: what is paid.
+            base: how the records of all groups are spread.
+            off: how far off the number below it is by counts alone, as a part of the records.
+        """
+        axis, places = self.asked.axis, self.asked.places
+        level, unit = round(self.asked.levels[0] * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS
+        if self._tells_numbers or len(self.asked.levels) > 1 or not 0 < level < unit:
+            # Several levels have one price of counts, and as many of draws.
+            return None
+        noise, scale = self._shared(share, max(level, unit - level) / unit)
+        count = np.maximum(self.best_count(), 1.0) if self.counts.begun else np.full(len(self.asked.groups), _ASSUMED)
+        gained = np.log(np.maximum(off * count, 1e-9) / (math.sqrt(2) * scale)).mean()
+        tails = count.min() * min(level, unit - level) / unit / (scale * math.log(places))
+        if noise is None or gained < math.log(WORTH_DRAWING) or tails < TAILS:
+            return None
+        fine, parts = self._marginal(Partition.singles(places)), np.arange(1, MOST_MARKS) / MOST_MARKS
+        groups = fine.onto(frozenset(fine.attributes) - {axis})
+        marks = np.unique(np.concatenate([[0, places], np.searchsorted(np.cumsum(base), parts)])).tolist()
+        blocks, whole = most_blocks(marks, groups.cells), (len(marks) - 1) * UNIT
+        if not blocks:
+            return None
+        spread = math.sqrt(noise.variance) + math.sqrt(2) * scale
+        steps = np.clip(np.rint(_FINE * spread * whole / count), 1, whole).astype(np.int64)
+        own = dict(zip(self.asked.groups.tolist(), steps.tolist(), strict=True))
+        answers = _grouped(self.asked, fine).take(0, fine.attributes.index(axis)).reshape(-1)
+        strategy = DrawnQuantiles.of_groups(
+            groups,
+            axis,
+            self.counts.sizes[axis],
+            tuple(marks),
+            blocks,
+            places=places,
+            levels=(level,),
+            scale=rounded_up(scale),
+            near=tuple(own.get(answer) for answer in answers.tolist()),
+            most=min(_MOST_RANGES, MOST_CELLS // groups.cells),
+        )
+        return Wanted(strategy, noise)
+
+    def _shared(self, share: float, farthest: float) -> tuple[Noise | None, float]:
+        """The noise of counts and the scale of draws, in records, that a share pays for.
+
+        Args:
+            share: in the session's currency.
+            farthest: what a record moves a score by at most.
+        """
+        paid, funds = DRAWN_PART * share, self.policy.funds
+        moved = 2 * funds.gamma * farthest
+        scale = moved / paid
+        if not self.policy.pure:
+            scale = min(scale, moved * math.sqrt(funds.order / (8 * paid)))
+        return self.policy.noise(share - paid), scale
 
     def _noise(self, share: float) -> tuple[Noise | None, float]:
         """The noise of each range that a share pays for, and what a record is among what is counted."""
@@ -278,7 +363,22 @@ class Quantile(Kind[StatisticOfNumbers]):
         labels = np.append(partition.labels, -1)[within]
         groups = _grouped(self.asked, marginal)
         values, variances = _rows(self.asked, groups, labels, axis, found.values, found.variances)
-        return Ranges(ends, values, variances, measurement.noise, multiplier)
+        drawn = None if measurement.draws is None else self._drawn_of(measurement.marginal, measurement.draws)
+        return Ranges(ends, values, variances, measurement.noise, multiplier, drawn=drawn)
+
+    def _drawn_of(self, marginal: Marginal, draws: Draws) -> Drawn | None:
+        """What was drawn for the groups that are asked for; None where it was for others."""
+        axis, groups = self.asked.axis, self.asked.question.attributes
+        if self._tells_numbers or {*groups, axis} != set(marginal.attributes):
+            return None
+        axis = marginal.attributes.index(axis)
+        places = np.full((len(self.asked.groups), len(draws.levels)), -1)
+        answers = _grouped(self.asked, marginal).take(0, axis).reshape(-1)
+        for place, group in enumerate(self.asked.groups):
+            own = np.flatnonzero(answers == group)
+            if len(own) == 1:
+                places[place] = draws.places[own[0]]
+        return Drawn(draws.levels, places, draws.scale) if bool((places >= 0).any()) else None
 
     def _sums(self, fine: Partition, measurement: Combination) -> Ranges | None:
         """The rows over ranges that a measurement tells of the groups, if they are the same for each; None if not."""
@@ -320,9 +420,9 @@ class Quantile(Kind[StatisticOfNumbers]):
                 values[group] = lows[group] = highs[group] = math.nan
                 continue
             for k, level in enumerate(self.asked.levels):
-                place = min(max(found.quantile(level, base), first), last)
                 low, high = (min(max(end, first), last) for end in found.interval(level, confidence, least))
-                values[group, k], lows[group, k], highs[group, k] = place, min(low, place), max(high, place)
+                values[group, k] = min(max(found.quantile(level, base), low), high)
+                lows[group, k], highs[group, k] = low, high
         shown_values, ends = (self.asked.low + self.asked.step * values).reshape(-1), []
         for bound in (lows, highs):
             ends.append((self.asked.low + self.asked.step * bound).reshape(-1))

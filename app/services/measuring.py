@@ -39,6 +39,6 @@ def measured_all(
     exact = exact_values([buy.strategy for buy in due], space, data)
     made = []
     for buy, values in zip(due, exact, strict=True):
-        units = buy.noise.on(values, noise, buy.strategy.at_once)
+        units = buy.strategy.released(values, buy.noise, noise)
         made.append(Measured(Measurement(buy.strategy, buy.noise, units), buy.price))
     return made

@@ -239,7 +239,8 @@ class Played:
             count = 1 if race is None else noise.poisson(race.mean, race.cut).take()
             return play_marginal(private, due.counts, tests, count, due.threshold, fresh)
         if isinstance(due, Buy):
-            return due.purchase.added.on(due.purchase.strategy.exact(self.session.dataset.space, data), noise)
+            exact = due.purchase.strategy.exact(self.session.dataset.space, data)
+            return due.purchase.strategy.released(exact, due.purchase.noise, noise)
         assert isinstance(due, Measure)
         exact = np.atleast_1d(np.asarray(query.exact(data), np.int64))
         private = np.asarray(self.session.dataset.space.to_answer_grid(exact, query))

@@ -33,13 +33,13 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
-from app.measurements.noise import Noise
 from app.measurements.record import Measurement
 from app.privacy.ledger import Amounts, Budget
 from app.spaces.queries.registry import parse_query
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.records import RecordsTensor
 from benchmarks.harness import report
+from benchmarks.research.coverage_played import Drawn
 from benchmarks.research.regret_data import DATA
 
 DELTA = 1e-9
@@ -227,7 +227,7 @@ class Ours:
     """A session of the service's mechanism."""
 
     def __init__(self, table: Survey, stream: Stream, epsilon: float, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
+        self._noise = Drawn(np.random.default_rng(seed))
         declared = {"kind": "table", "attributes": table.attributes, "records_public": True, "name": "survey"}
         spec = parse_spec(declared | {"budget": {"epsilon": epsilon, "delta": DELTA}})
         budget = Budget.of(spec.budget.epsilon, spec.budget.delta)
@@ -239,12 +239,8 @@ class Ours:
         self.session = Session(Opening(dataset, request, make_plan(dataset, request), None, Pins((), ())))
         self._data = RecordsTensor(table.columns, dataset.space.shape)
         for buy in self.session.purchases():
-            units = self._noisy(buy.strategy.exact(dataset.space, self._data), buy.noise)
+            units = buy.strategy.released(buy.strategy.exact(dataset.space, self._data), buy.noise, self._noise)
             self.session.pin(Measured(Measurement(buy.strategy, buy.noise, units), buy.price))
-
-    def _noisy(self, exact: np.ndarray, noise: Noise) -> np.ndarray:
-        draw = self._rng.laplace if noise.kind == "laplace" else self._rng.normal
-        return exact + np.rint(draw(0, float(noise.scale), len(exact))).astype(np.int64)
 
     def ask(self, words: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Values, and the ends of their intervals."""
@@ -253,7 +249,7 @@ class Ours:
         due = self.session.consider(query)
         if isinstance(due, Buy):
             exact = due.purchase.strategy.exact(self.session.dataset.space, self._data)
-            due = self.session.apply(query, due, self._noisy(exact, due.purchase.added))
+            due = self.session.apply(query, due, due.purchase.strategy.released(exact, due.purchase.noise, self._noise))
         assert isinstance(due, Answer)
         found = self.session.accuracy(query, due)
         assert found is not None

@@ -151,7 +151,7 @@ class PlayingGraphs(Playing):
 
     def drawn_for(self, query: Query, due: Buy) -> Units:
         exact = np.atleast_1d(self.session.dataset.space.to_answer_grid(query.exact(self.cells), query))
-        return due.purchase.added.on(exact, self.drawn)
+        return due.purchase.strategy.released(exact, due.purchase.noise, self.drawn)
 
 
 class Told:

@@ -28,6 +28,7 @@ from app.measurements.noise import Noise
 from app.measurements.pricing import Adjacency
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
+from app.measurements.strategy import Strategy
 from app.policies.table import Wanted
 from app.privacy.ledger import NOTHING, Amounts
 from app.releases.factorization import Paying, Ranges, for_marginals
@@ -37,6 +38,7 @@ from app.spaces.query import Query
 from app.spaces.records import RecordsTensor
 from tests.audit.playing import OTHER, Playing, Told, judged, of_another
 from tests.kit.forger import Document, sha256
+from tests.kit.noise import Seeded
 from tests.kit.replays import Replays
 
 #: Each plays and replays a session of some thirty fits.
@@ -78,18 +80,14 @@ class Player(Playing):
 
     def at_opening(self, session: Session) -> Iterator[Measured]:
         for buy in session.purchases():
-            exact = buy.strategy.exact(None, self.data)
-            yield Measured(Measurement(buy.strategy, buy.noise, exact + self.noise(buy.noise, exact.shape)), buy.price)
+            yield Measured(Measurement(buy.strategy, buy.noise, self.released(buy)), buy.price)
 
     def drawn_for(self, query: Query, due: Buy) -> Units:
-        exact = due.purchase.strategy.exact(None, self.data)
-        found: Units = exact + self.noise(due.purchase.added, exact.shape)
-        return found
+        return self.released(due.purchase)
 
-    def noise(self, noise: Noise, shape: tuple[int, ...]) -> Any:
-        scale = float(noise.scale)
-        draw = self.rng.laplace if noise.kind == "laplace" else self.rng.normal
-        return np.rint(draw(0, scale, shape)).astype(np.int64)
+    def released(self, buy: Purchase[Strategy]) -> Any:
+        """With noise from the player's generator."""
+        return buy.strategy.released(buy.strategy.exact(None, self.data), buy.noise, Seeded(self.rng))
 
 
 def predicate(rng: np.random.Generator) -> Document:

@@ -101,6 +101,9 @@ class Seeded(Noise):
     def flips(self, probability: Any) -> Source:
         return Source(lambda n: (self.random.random(n) < float(probability)).astype(np.uint8))
 
+    def choose(self, scores: Any, scale: Any) -> int:
+        return int(np.argmax(np.asarray(scores) / float(scale) + self.random.gumbel(size=len(scores))))
+
 
 class Exchanged:
     """The noise of a service that many cases share: the system's, or what one of them plants. A source that a session

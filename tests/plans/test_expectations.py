@@ -125,7 +125,7 @@ class Playing:
         due = self.session.consider(query)
         if isinstance(due, Buy):
             (exact,) = exact_values([due.purchase.strategy], self._space, self._data)
-            due = self.session.apply(query, due, due.purchase.noise.on(exact, self._noise))
+            due = self.session.apply(query, due, due.purchase.strategy.released(exact, due.purchase.noise, self._noise))
         assert isinstance(due, Answer)
         self.session.record(query, due)
         return due, np.array(self.session.values(query, due.units), dtype=np.float64)

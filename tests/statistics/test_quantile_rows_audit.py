@@ -51,7 +51,7 @@ RECORDS = [
     )
 ]
 QUESTIONS: list[dict[str, Any]] = [
-    {"type": "quantile", "of": "income", "q": 0.5, "group_by": ["part"]},
+    {"type": "quantile", "of": "income", "q": [0.4, 0.6], "group_by": ["part"]},
     {"type": "quantile", "of": "income", "q": [0.25, 0.5, 0.75]},
 ]
 #: How many questions are declared: so many are paid with Gaussian noise.

@@ -31,6 +31,7 @@ from app.curator.planners.table import TablePlan, foretold, funds_of, most_bytes
 from app.curator.workloads import values_bytes
 from app.estimation.intervals import Estimates
 from app.measurements.record import Purchase
+from app.measurements.strategies.drawn import MOST_BLOCKS
 from app.measurements.strategies.tables import TableStrategy
 from app.measurements.strategy import Strategy
 from app.policies.foretelling import Foretelling
@@ -190,8 +191,8 @@ class TableMechanism(RecordedMechanism[Evidence]):
         if answerer.counts.is_zero:
             return 0
         question, beside = answerer.counts.question, answerer.beside
-        # Beside counts there are moments, or counts of ranges.
-        cells = question.cells + len(beside) * MOST_CELLS
+        # Beside counts there are moments, or counts of ranges and what is looked at to draw where they are.
+        cells = question.cells + len(beside) * (MOST_CELLS + MOST_BLOCKS)
         if not beside:
             cells += state.policy.base_cells
         # A table that is kept as counts is summed over what the question does not name, and its sums are weighed.

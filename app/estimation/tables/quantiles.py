@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class Ranges:
         noise: of what each is a sum of.
         multiplier: what divides that noise.
         weights: of each sum what it weighs the ranges by; None of counts.
+        drawn: the quantiles that were drawn with them.
     """
 
     ends: IntArray
@@ -54,6 +55,7 @@ class Ranges:
     noise: Noise
     multiplier: float = 1
     weights: FloatArray | None = None
+    drawn: Drawn | None = None
 
     def summed(self, group: int) -> Summed:
         """The noise of a group's ranges: of each so many as make up its variance."""
@@ -74,7 +76,29 @@ class Ranges:
             np.add.reduceat(self.variances, begins, axis=1),
             self.noise,
             self.multiplier,
+            drawn=self.drawn,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Quantiles that were drawn by the exponential mechanism.
+
+    Attributes:
+        levels: the parts of the records that lie below.
+        places: a row a group, a column a level; -1 where a group had no draw of its own.
+        scale: a place is as likely as another from which the quantile is so many records nearer, divided by e.
+    """
+
+    levels: tuple[float, ...]
+    places: IntArray
+    scale: float
+
+    def of(self, group: int) -> Iterator[tuple[float, int, float]]:
+        """Of a group each level, what was drawn, and the variance of the number of records below that."""
+        for level, place in zip(self.levels, self.places[group].tolist(), strict=True):
+            if place >= 0:
+                yield level, place, 2 * self.scale**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +145,8 @@ class Distribution:
         covariance: of these.
         shares: what each of them weighs what was measured by, a row an end; None where a model says them.
         noises: of what was measured, in the order of these weights.
+        drawn: levels, places that were drawn for them, and the variances of the numbers of records below these, which
+            values follow from and no interval: how far off a place is depends on the records.
     """
 
     ends: IntArray
@@ -128,6 +154,7 @@ class Distribution:
     covariance: FloatArray
     shares: FloatArray | None = None
     noises: tuple[Summed, ...] = ()
+    drawn: tuple[tuple[float, int, float], ...] = ()
 
     @property
     def total(self) -> float:
@@ -147,6 +174,26 @@ class Distribution:
             level: the part of the records that lie below.
             base: positive, how records are spread between two ends.
         """
+        place, variance = self._drawn(level)
+        return place if variance <= self._off(level) ** 2 else self._counted(level, base)
+
+    def _drawn(self, level: float) -> tuple[int, float]:
+        """What was drawn for a level, the mean of several, and the variance of the number of records below it; infinite
+        where nothing was."""
+        own = [(place, variance) for drawn, place, variance in self.drawn if drawn == level]
+        if not own:
+            return 0, math.inf
+        places, variances = (np.array(each) for each in zip(*own, strict=True))
+        return round(float(np.average(places, weights=1 / variances))), 1 / float((1 / variances).sum())
+
+    def _off(self, level: float) -> float:
+        """By how many records the number below a quantile is off that was counted: by the noise at an end, and by how
+        unevenly records lie between that and the quantile; the end that tells best counts."""
+        gaps = self.below - level * self.total
+        return float(np.hypot(self.errors(level), _UNEVEN * gaps)[1:-1].min(initial=_UNEVEN * self.total))
+
+    def _counted(self, level: float, base: FloatArray) -> int:
+        """The place of a quantile by what was counted."""
         rising = np.maximum.accumulate(self.below)
         falling = np.minimum.accumulate(self.below[::-1])[::-1]
         below, goal = (rising + falling) / 2, level * self.total
@@ -158,13 +205,11 @@ class Distribution:
         return first + min(int(np.searchsorted(spread, part * spread[-1])), stop - first - 1)
 
     def error(self, level: float, base: FloatArray) -> float:
-        """How far off a quantile is, in places, where records are spread about as the base says. What the number below
-        any end tells is off by its noise, and by how unevenly records lie between that end and the quantile; the end
-        that tells best counts. Divided by how many records are at a place there, with what rounding to a place adds;
+        """How far off a quantile is, in places, where records are spread about as the base says: by how many records
+        the number below it is off, divided by how many are at a place there, with what rounding to a place adds;
         infinite where there are none."""
-        place, gaps = self.quantile(level, base), self.below - level * self.total
-        near = self.total * float(base[place] / base.sum())
-        off = float(np.hypot(self.errors(level), _UNEVEN * gaps)[1:-1].min(initial=_UNEVEN * self.total))
+        place, (_, variance) = self.quantile(level, base), self._drawn(level)
+        near, off = self.total * float(base[place] / base.sum()), min(math.sqrt(variance), self._off(level))
         return math.hypot(off / near, math.sqrt(1 / 12)) if near > 0 else math.inf
 
     def interval(self, level: float, confidence: float, least: float = 0.0) -> tuple[int, int]:
@@ -294,17 +339,19 @@ def distributions(
         ends = _chosen(ends, base, measured)
         measured = [m for m in (m.onto(ends) for m in measured) if m is not None]
     design = np.concatenate([_design(m, ends) for m in measured])
+
     for group in range(len(measured[0].values)):
         values = np.concatenate([m.values[group] for m in measured])
         variances = np.concatenate([m.variances[group] for m in measured])
         noises = tuple(m.summed(group) for m in measured)
         if total is None:
-            yield _solved(design, values, variances, ends, noises)
-            continue
-        # What is not in the other ranges is in the last one.
-        rest, last = design[:, :-1] - design[:, -1:], design[:, -1] * total
-        known = _solved(rest, values - last, variances, ends[:-1], noises)
-        yield known.ended(int(ends[-1]), total)
+            found = _solved(design, values, variances, ends, noises)
+        else:
+            # What is not in the other ranges is in the last one.
+            rest, last = design[:, :-1] - design[:, -1:], design[:, -1] * total
+            found = _solved(rest, values - last, variances, ends[:-1], noises).ended(int(ends[-1]), total)
+        drawn = [each for m in measured if m.drawn is not None for each in m.drawn.of(group)]
+        yield replace(found, drawn=tuple(drawn)) if drawn else found
 
 
 def _chosen(ends: IntArray, base: FloatArray, measured: Sequence[Ranges]) -> IntArray:

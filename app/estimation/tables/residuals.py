@@ -54,7 +54,7 @@ from app.measurements.noise_search import GREATEST_SCALE
 from app.measurements.pieces import Combination, Contrast, Counts, counts_in, pieces_of
 from app.measurements.record import Measurement
 from app.measurements.rows import Rows
-from app.measurements.strategies.tables import TableStrategy
+from app.measurements.strategies.tables import Draws, TableStrategy
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Groups, Local, Nested, Product, Question, Sum, WeightedCells
@@ -1255,9 +1255,9 @@ def _name(question: Question) -> Hashable:
     return question.marginal
 
 
-def imagined(marginal: Marginal, variance: float, values: FloatArray) -> Counts:
+def imagined(marginal: Marginal, variance: float, values: FloatArray, draws: Draws | None = None) -> Counts:
     """A measurement with these values, as far as 64 bits tell small ones from large ones, of this variance."""
-    return Counts(marginal, *_imagined(variance, values))
+    return Counts(marginal, *_imagined(variance, values), draws=draws)
 
 
 def imagined_rows(marginal: Marginal, rows: Rows, variance: float, counts: FloatArray) -> Combination:

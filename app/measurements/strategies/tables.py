@@ -12,6 +12,7 @@ The number of records and the sum of an attribute beside each other are such a s
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,12 +28,12 @@ from app.spaces.counts import CellCounts, Tally
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
 from app.spaces.space import Space
-from app.spaces.tensor import IntArray
+from app.spaces.tensor import FloatArray, IntArray
 
 #: Bits of the largest weight of a second moment: times a multiplier sums over 2^31 records are 64-bit integers still.
 _MOST_WEIGHT_BITS = 26
 #: An attribute has at most so many numbers, and weights of records are at most so many steps.
-_MOST_PLACES, _MOST_TIMES = 1 << 21, 1 << 31
+MOST_PLACES, _MOST_TIMES = 1 << 21, 1 << 31
 #: A multiplier takes at most so many bits, and a strategy has at most so many parts.
 _MOST_MULTIPLIER_BITS, _MOST_PARTS = 40, 128
 #: Rows are over at most so many cells: estimates from them take a matrix of cells by cells.
@@ -61,7 +62,7 @@ class Times:
     places: int
 
     def __post_init__(self) -> None:
-        if not (self.axis >= 0 and 0 <= self.least < _MOST_TIMES and 2 <= self.places <= _MOST_PLACES):
+        if not (self.axis >= 0 and 0 <= self.least < _MOST_TIMES and 2 <= self.places <= MOST_PLACES):
             raise ValueError("weights are numbers of an attribute that are not negative")
 
     @property
@@ -111,7 +112,7 @@ class Moment:
 
     def __post_init__(self) -> None:
         powers = (1, 2) if self.times is None else (0, 1, 2)
-        if self.power not in powers or not 2 <= self.places <= _MOST_PLACES or self.axis < 0:
+        if self.power not in powers or not 2 <= self.places <= MOST_PLACES or self.axis < 0:
             raise ValueError("a moment is the first or the second of an attribute of two numbers or more")
         if self.times is not None and self.times.axis == self.axis:
             raise ValueError("a moment is weighed by the numbers of another attribute")
@@ -305,6 +306,27 @@ class Part:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Quantiles that were drawn by the exponential mechanism.
+
+    Attributes:
+        levels: the parts of the records that lie below.
+        places: what was drawn: a row a group, row by row of the marginal's other attributes, a column a level.
+        scale: of the draws, in records.
+    """
+
+    levels: tuple[float, ...]
+    places: IntArray
+    scale: float
+
+
+#: A part that was released, its values in its own shape, and what was drawn with them.
+Told = tuple[Part, IntArray, Draws | None]
+#: The same of what is likely to be released.
+Likely = tuple[Part, Draws | None]
+
+
 @dataclass(frozen=True)
 class TableStrategy(Strategy):
     """The strategy of a table's parts: the cells of each, one part after another.
@@ -390,6 +412,16 @@ class TableStrategy(Strategy):
                 exact = part.rows.matrix @ exact.reshape(-1)
             values.append(exact.reshape(-1) * part.multiplier)
         return np.concatenate(values)
+
+    def told(self, units: IntArray) -> list[Told]:
+        """What released values tell: parts that are independent of one another."""
+        ends = list(itertools.accumulate(part.cells for part in self.parts))[:-1]
+        each = zip(self.parts, np.split(units, ends), strict=True)
+        return [(part, values.reshape(part.shape), None) for part, values in each]
+
+    def likely(self, expected: Callable[[Marginal], FloatArray]) -> list[Likely]:
+        """What is likely to be told, where so many records are expected in the cells of a marginal."""
+        return [(part, None) for part in self.parts]
 
     def events(self, noise: Law, adjacency: Adjacency) -> Events:
         """Neighbours differ in at most gamma records: a part, or two that count from either end, moves by at most gamma

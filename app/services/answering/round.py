@@ -116,7 +116,7 @@ class Rounds:
         if isinstance(due, MarginalTest):
             return self._test(live, due, private)
         if isinstance(due, Buy):
-            return due.purchase.added.on(private, self._context.noise)
+            return due.purchase.strategy.released(private, due.purchase.noise, self._context.noise)
         source = self._residents.noise(live, due.noise)
         released: Units | None = None
         if isinstance(due, Measure):
