@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from app.measurements.pieces import Combination, Contrast, Piece, pieces_of
 from app.measurements.record import Measurement, read_strategy
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
-from app.measurements.strategies.tables import Moment, TableStrategy
+from app.measurements.strategies.tables import Draws, Moment, TableStrategy
 from app.measurements.strategy import Strategy
 from app.services.datasets import Datasets, public_dataset
 from app.services.edge_tables import degree_table, edge_table
@@ -94,7 +95,16 @@ class Released:
         elif isinstance(piece, Combination):
             # A value for each row: the axes are those of its weights.
             told["rows"] = piece.rows.document()
+        elif piece.draws is not None:
+            told["drawn"] = _drawn(space, piece.draws)
         return told if moment is None else told | moment.describe(space)
+
+
+def _drawn(space: TableSpace, draws: Draws) -> dict[str, Any]:
+    """The quantiles that ranges are cut around: numbers group by group, and for each group one a level."""
+    named, places = space.values[draws.axis].labels, draws.places.reshape(-1).tolist()
+    values = [named([np.array([place])])[0] if place >= 0 else None for place in places]
+    return {"of": space.names[draws.axis], "q": list(draws.levels), "scale": draws.scale, "values": values}
 
 
 class Measurements:

@@ -238,7 +238,7 @@ class DrawnQuantiles(TableStrategy):
         return [(self._ranges(self._begins(draws)), self._draws(draws))]
 
     def _draws(self, draws: IntArray) -> Draws:
-        return Draws(tuple(level / 10**LEVEL_DIGITS for level in self.levels), draws, float(self.scale))
+        return Draws(self.axis, tuple(level / 10**LEVEL_DIGITS for level in self.levels), draws, float(self.scale))
 
     def _ranges(self, begins: IntArray) -> Part:
         """The counts of groups, and of ranges that begin there within each."""

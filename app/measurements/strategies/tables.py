@@ -311,11 +311,14 @@ class Draws:
     """Quantiles that were drawn by the exponential mechanism.
 
     Attributes:
+        axis: the attribute of the numbers.
         levels: the parts of the records that lie below.
-        places: what was drawn: a row a group, row by row of the marginal's other attributes, a column a level.
+        places: what was drawn: a row a group, row by row of the marginal's other attributes, a column a level; -1 of
+            groups that were not drawn for.
         scale: of the draws, in records.
     """
 
+    axis: int
     levels: tuple[float, ...]
     places: IntArray
     scale: float
