@@ -144,6 +144,19 @@ def _cells(group: IntArray, flag: IntArray, value: IntArray) -> list[int]:
     return [int(((group == a) & (flag == b)).sum()) for a in range(3) for b in range(2)]
 
 
+def _share(
+    of: Callable[[IntArray, IntArray, IntArray], Any], by: int | None = None
+) -> Callable[[TableWorld], FloatArray]:
+    """The part of the records that satisfies something, of all or by an attribute."""
+
+    def truth(world: TableWorld) -> FloatArray:
+        kept = np.asarray(of(*world.columns))
+        groups = [slice(None)] if by is None else [world.columns[by] == cell for cell in range((3, 2)[by])]
+        return np.array([kept[own].mean() if len(kept[own]) else math.nan for own in groups])
+
+    return truth
+
+
 def _upper(group: IntArray, flag: IntArray, value: IntArray) -> list[int]:
     return [int(((group == a) & (value >= HIGHEST // 2) & (value <= HIGHEST)).sum()) for a in range(3)]
 
@@ -186,6 +199,13 @@ STATISTICS = (
         "quantile by",
         {"type": "quantile", "of": "value", "q": 0.5, "group_by": ["flag"]},
         _each(_quantiles(0.5), 1),
+    ),
+    Asked("median", {"type": "quantile", "of": "value", "q": 0.5}, _each(_quantiles(0.5))),
+    Asked("share", {"type": "share", "of": {"flag": 1, "group": [0, 1]}}, _share(lambda g, f, v: (f == 1) & (g < 2))),
+    Asked(
+        "share by",
+        {"type": "share", "of": {"value": {"lt": HIGHEST // 2}}, "group_by": ["group"]},
+        _share(lambda g, f, v: v < HIGHEST // 2, 0),
     ),
 )
 #: What a chosen question is chosen by.

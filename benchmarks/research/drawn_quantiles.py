@@ -59,11 +59,13 @@ def drawn_by_service(table: Survey, stream: Stream, epsilon: float) -> bool:
     return hasattr(due, "purchase") and isinstance(due.purchase.strategy, DrawnQuantiles)
 
 
-def judged(found: Iterator[np.ndarray], true: Truth, step: float) -> tuple[float, float, float]:
+def judged(found: Iterator[np.ndarray], true: Truth, step: float) -> tuple[float, float, float] | None:
     """Root mean square errors, half widths on average, and how often an interval holds: of groups with records that are
-    not told to be empty."""
+    not told to be empty; None where all are."""
     values, lows, highs = np.stack(list(found), axis=1)
     there = ~np.isnan(values) & ~np.isnan(true.values)
+    if not there.any():
+        return None
     squares = np.square(values - true.values)[there].mean() + step**2 / 12
     held = (lows <= true.values) & (true.values <= highs)
     return math.sqrt(float(squares)), float((highs - lows + step)[there].mean() / 2), float(held[there].mean())
@@ -78,7 +80,10 @@ def compared(table: Survey, number: str, stream: Stream, epsilon: float, seeds: 
     ways = (Alone(table, stream, epsilon, k, way=way).ask(words, true) for k, way in enumerate(WAYS))
     best = min(math.sqrt(np.square(each - true.values)[:, there].mean() + step**2 / 12) for each in ways)
     for part in PARTS:
-        error, width, held = judged(played(table, stream, epsilon, seeds, part), true, step)
+        found = judged(played(table, stream, epsilon, seeds, part), true, step)
+        if found is None:
+            return
+        error, width, held = found
         widest = widest or width
         yield [part, error / best, width / widest, held]
 
@@ -90,7 +95,8 @@ def tasks(name: str) -> Iterator[tuple[str, str, list[str] | None, float]]:
     for number in dict.fromkeys(q["of"] for q in asked):
         for group in (None, groups[0], groups[2]):
             for level in LEVELS if group is None else LEVELS[:1]:
-                of = f"{number}{'' if group is None else f' by {group[0]}'}{', upper tenth' if level != 0.5 else ''}"
+                by = "" if group is None else f" by {'+'.join(group)}"
+                of = f"{number}{by}{', upper tenth' if level != 0.5 else ''}"
                 yield of, number, None if group is None else list(group), level
 
 
