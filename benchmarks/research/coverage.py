@@ -157,7 +157,10 @@ class Counted:
         assert found is not None
         nothing = np.isnan(told.values)
         lows, highs = np.where(nothing, np.nan, found.lows), np.where(nothing, np.nan, found.highs)
-        centres = told.values if found.linear is None else np.where(found.unbiased, found.linear, told.values)
+        centres = told.values
+        if found.linear is not None:
+            # Of what was told before there may be nothing by now: at a higher confidence nobody may be left.
+            centres = np.where(found.unbiased & ~np.isnan(found.linear), found.linear, told.values)
         for interval, chosen in (("unbiased", found.unbiased), ("model", ~found.unbiased)):
             if chosen.any():
                 own = self.cell(kind, interval, found.confidence)
@@ -280,7 +283,7 @@ def _count(
             told = played.ask(asked.words, Target(within if first is None else None, confidence, adaptive))
         except CuratorError:
             return None
-        unit, ranges = way.unit * (0.25 if asked.kind == "weights" else 1.0), None
+        unit, ranges = way.unit * {"weights": 0.25, "share": 0.0, "share by": 0.0}.get(asked.kind, 1.0), None
         if asked.words["type"] == "quantile":
             ranges = played.ranges(asked.words)
         counted.take(asked.kind, truth, told, unit, ranges)

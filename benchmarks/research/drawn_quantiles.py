@@ -102,9 +102,9 @@ def tasks(name: str) -> Iterator[tuple[str, str, list[str] | None, float]]:
 
 def summed(rows: list[list[Any]]) -> Iterator[list[Any]]:
     """Geometric means over all tasks that the service draws, and over the others, for each part that draws."""
-    for service in (True, False):
+    for service in ("yes", "no"):
         for part in PARTS:
-            own = [row for row in rows if row[4] is service and row[5] == part]
+            own = [row for row in rows if row[4] == service and row[5] == part]
             if own:
                 error, width = (math.exp(float(np.mean(np.log([row[k] for row in own])))) for k in (6, 7))
                 yield [service, len(own), part, error, width, float(np.mean([row[8] for row in own]))]
@@ -126,7 +126,7 @@ def main() -> None:
                     stream = Stream("medians", [words] * questions)
                     draws = drawn_by_service(table, stream, epsilon)
                     for row in compared(table, number, stream, epsilon, asked.seeds):
-                        rows.append([name, label, epsilon, questions, draws, *row])
+                        rows.append([name, label, epsilon, questions, "yes" if draws else "no", *row])
     measured = ["error", "interval", "held"]
     columns = ["survey", "of", "epsilon", "questions", "service", "drawn", *measured]
     summary = ["service", "tasks", "drawn", *measured]
