@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from app.estimation.intervals import Estimates
-from app.estimation.tables.quantiles import Distribution, Drawn, Ranges, distributions, ranges_of
+from app.estimation.tables.quantiles import SAME, Distribution, Drawn, Ranges, distributions, ranges_of
 from app.estimation.tables.residuals import Unbiased, own_values
 from app.estimation.tails import normal_quantile
 from app.measurements.least_error import least_error, rounded
@@ -27,7 +27,7 @@ from app.measurements.noise import Noise
 from app.measurements.noise_search import rounded_up
 from app.measurements.pieces import Combination, Counts
 from app.measurements.rows import Rows
-from app.measurements.strategies.drawn import LEVEL_DIGITS, MOST_MARKS, UNIT, DrawnQuantiles, most_blocks
+from app.measurements.strategies.drawn import LEVEL_DIGITS, MOST_DRAWS, MOST_MARKS, UNIT, DrawnQuantiles, most_blocks
 from app.measurements.strategies.tables import Draws, Part, TableStrategy
 from app.policies.kinds import ALIKE, Kind, moment_of
 from app.policies.table import Wanted
@@ -174,8 +174,18 @@ class Quantile(Kind[StatisticOfNumbers]):
         """
         axis, places = self.asked.axis, self.asked.places
         level, unit = round(self.asked.levels[0] * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS
-        if self._tells_numbers or len(self.asked.levels) > 1 or not 0 < level < unit:
+        if places < 2 or self._tells_numbers:
+            return None
+        if len(self.asked.levels) > 1 or abs(level / unit - self.asked.levels[0]) > SAME:
             # Several levels have one price of counts, and as many of draws.
+            return None
+        # What divides the numbers does not matter: they are all alike.
+        halves = self._marginal(Partition.runs(places, [0, places // 2]))
+        groups = halves.onto(frozenset(halves.attributes) - {axis})
+        answers = _grouped(self.asked, halves).take(0, halves.attributes.index(axis)).reshape(-1)
+        cells = np.bincount(answers[answers >= 0], minlength=int(self.asked.groups.max()) + 1)[self.asked.groups]
+        if groups.cells > MOST_DRAWS or (cells != 1).any():
+            # A draw of a part of the records asked for says nothing of all of them.
             return None
         noise, scale = self._shared(share, max(level, unit - level) / unit)
         count = np.maximum(self.best_count(), 1.0) if self.counts.begun else np.full(len(self.asked.groups), _ASSUMED)
@@ -183,8 +193,7 @@ class Quantile(Kind[StatisticOfNumbers]):
         tails = count.min() * min(level, unit - level) / unit / (scale * math.log(places))
         if noise is None or gained < math.log(WORTH_DRAWING) or tails < TAILS:
             return None
-        fine, parts = self._marginal(Partition.singles(places)), np.arange(1, MOST_MARKS) / MOST_MARKS
-        groups = fine.onto(frozenset(fine.attributes) - {axis})
+        parts = np.arange(1, MOST_MARKS) / MOST_MARKS
         marks = np.unique(np.concatenate([[0, places], np.searchsorted(np.cumsum(base), parts)])).tolist()
         blocks, whole = most_blocks(marks, groups.cells), (len(marks) - 1) * UNIT
         if not blocks:
@@ -192,7 +201,6 @@ class Quantile(Kind[StatisticOfNumbers]):
         spread = math.sqrt(noise.variance) + math.sqrt(2) * scale
         steps = np.clip(np.rint(_FINE * spread * whole / count), 1, whole).astype(np.int64)
         own = dict(zip(self.asked.groups.tolist(), steps.tolist(), strict=True))
-        answers = _grouped(self.asked, fine).take(0, fine.attributes.index(axis)).reshape(-1)
         strategy = DrawnQuantiles.of_groups(
             groups,
             axis,
@@ -203,7 +211,7 @@ class Quantile(Kind[StatisticOfNumbers]):
             levels=(level,),
             scale=rounded_up(scale),
             near=tuple(own.get(answer) for answer in answers.tolist()),
-            most=min(_MOST_RANGES, MOST_CELLS // groups.cells),
+            most=_MOST_RANGES,
         )
         return Wanted(strategy, noise)
 

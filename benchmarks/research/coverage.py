@@ -155,12 +155,12 @@ class Counted:
         """The answers of one session to one question, and of quantiles the places between which records are counted."""
         found = told.accuracy
         assert found is not None
-        nothing = np.isnan(told.values)
-        lows, highs = np.where(nothing, np.nan, found.lows), np.where(nothing, np.nan, found.highs)
-        centres = told.values
+        nothing, centres = np.isnan(told.values), told.values
         if found.linear is not None:
-            # Of what was told before there may be nothing by now: at a higher confidence nobody may be left.
-            centres = np.where(found.unbiased & ~np.isnan(found.linear), found.linear, told.values)
+            # What was told before stays: at a higher confidence there may be nobody by now, and all is possible.
+            nothing = nothing | (found.unbiased & np.isnan(found.linear))
+            centres = np.where(found.unbiased, found.linear, told.values)
+        lows, highs = np.where(nothing, np.nan, found.lows), np.where(nothing, np.nan, found.highs)
         for interval, chosen in (("unbiased", found.unbiased), ("model", ~found.unbiased)):
             if chosen.any():
                 own = self.cell(kind, interval, found.confidence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.estimation.tables.residuals import Residuals, imagined
 from app.measurements.pieces import pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.drawn import DrawnQuantiles
 from app.policies.foretelling import Foretelling
 from app.policies.quantiles import DRAWN_PART, Quantile
-from app.policies.table import Wanted
+from app.policies.statistics import Statistics
+from app.policies.table import Policy, Wanted
 from app.spaces.partition import Marginal, Partition
-from app.spaces.questions import Cells, Product, Question
+from app.spaces.questions import Cells, Groups, Product, Question
 from tests.evidence.asking import Asking
 from tests.kit.noise import Seeded
 from tests.statistics.test_statistics_policy import AXIS, RENYI, World, means
@@ -97,6 +100,69 @@ def test_under_a_condition_one_group_is_drawn_for() -> None:
     _, buy = bought(table(20_000), question=Product.over({0: np.array([0.0, 1.0, 0.0])}))
     assert isinstance(buy.strategy, DrawnQuantiles)
     assert [near is None for near in buy.strategy.near] == [True, False]
+
+
+def test_records_of_several_cells_are_counted() -> None:
+    """A condition of several alternatives: draws of each say nothing of all. Would catch a draw that is paid for and
+    never shown."""
+    counts = np.stack([table(20_000)] * 2, axis=2).reshape(PARTS, NUMBERS, 2)
+    world = World.of(counts, NUMBERS, False, means(1.0, pure=True, questions=1))
+    world.add(np.random.default_rng(1), None, Marginal.of(counts.shape, {0: None, 2: None}), 3.0)
+    whole = Marginal.of(counts.shape, {0: None, 2: None})
+    either = Groups(whole, np.array([[0, 0], [0, -1], [-1, -1]]), ())
+    buy = world.statistics.decide(asking(world, question=either), 1.0, None, 0.95)
+    assert buy is not None
+    assert not isinstance(buy.strategy, DrawnQuantiles)
+
+
+@pytest.mark.parametrize(("level", "drawn"), [(1 - 0.7, True), (0.3, True), (0.5000004, False), (1e-7, False)])
+def test_levels_are_drawn_for_as_they_are_asked(level: float, drawn: bool) -> None:
+    """However they were computed; those of more digits are counted. Would catch a draw that is taken for another
+    level's, and never shown."""
+    counts = table(20_000)
+    world, buy = bought(counts, (level,))
+    assert isinstance(buy.strategy, DrawnQuantiles) == drawn
+    if drawn:
+        learnt(world, buy, np.random.default_rng(4))
+        found = Quantile(world.policy, {}, asking(world, (level,)))._distributions()
+        assert found is not None
+        assert all(one._drawn(level)[1] < math.inf for one in found)
+
+
+def test_very_many_groups_are_counted() -> None:
+    """Of a few numbers each, and large. Would catch draws that take seconds, and a refusal where there are more groups
+    than ranges."""
+    counts = np.full((17_000, 4, 1), 5000.0)
+    world = World.of(counts, 4, False, means(8.0, pure=True, questions=1))
+    world.add(np.random.default_rng(1), None, Marginal.of(counts.shape, {0: None}), 3.0)
+    question = Cells(Marginal.of(counts.shape, {0: None}))
+    asked = Asking.of("quantile", question, (AXIS, 4, 0.0, 1.0), (0.5,))
+    buy = world.statistics.decide(asked, 8.0, None, 0.95)
+    assert buy is not None
+    assert not isinstance(buy.strategy, DrawnQuantiles)
+
+
+def test_deciding_takes_little_memory() -> None:
+    """Of a hundred groups and 200,000 numbers, which some do not have: what is decided on is the groups. Would catch an
+    array of all numbers for each."""
+    places = 200_000
+    shape = (100, places + 1, 1)
+    residuals = Residuals(shape, 2_000_000.0)
+    policy = Policy(residuals, means(8.0, pure=True, questions=1))
+    valued = Marginal.of(shape, {0: None, AXIS: Partition.runs(places + 1, [0, places])})
+    told = np.full(valued.shape, 20_000.0)
+    residuals.add(imagined(valued, 1.0, told))
+    question = Groups(valued, np.stack([np.arange(100), np.full(100, -1)], axis=1), (100,))
+    asked = Asking.of("quantile", question, (AXIS, places, 0.0, 1.0), (0.5,))
+    tracemalloc.start()
+    try:
+        buy = Statistics(policy, {}).decide(asked, 8.0, None, 0.95)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert buy is not None
+    assert isinstance(buy.strategy, DrawnQuantiles)
+    assert peak < 80 << 20
 
 
 def test_the_price_is_divided_as_is_said() -> None:

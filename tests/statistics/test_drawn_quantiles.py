@@ -276,6 +276,9 @@ def test_ranges_are_fine_around_what_was_drawn() -> None:
         {"places": 8},
         {"axis": 0},
         {"size": 12},
+        {"marks": (0, 2 * 10**12, 9), "blocks": 2 * 10**12},
+        {"marks": (9,)},
+        {"groups": Marginal.of((600,), {0: None}), "near": (1,) * 600},
     ],
 )
 def test_what_is_none_is_refused(changes: dict[str, Any]) -> None:
@@ -333,12 +336,17 @@ def much(document: dict[str, Any]) -> None:
     document["quantiles"]["size"] = 1 << 60
 
 
+def falling(document: dict[str, Any]) -> None:
+    """Blocks that would take terabytes."""
+    document["quantiles"] |= {"marks": [0, 2 * 10**12, 9], "blocks": 2 * 10**12}
+
+
 def words(document: dict[str, Any]) -> None:
     document["quantiles"]["scale"] = "half"
 
 
 @pytest.mark.parametrize(
-    "change", [other_place, between_blocks, of_nobody, one_range_more, fewer, other_words, much, words]
+    "change", [other_place, between_blocks, of_nobody, one_range_more, fewer, other_words, much, falling, words]
 )
 def test_documents_of_no_measurement_are_refused(change: Callable[[dict[str, Any]], None]) -> None:
     """Catches a draw that is no block's middle, or one for a group that had none, which would decide the ranges."""

@@ -33,6 +33,8 @@ _UNKNOWN = 1e-11
 _TOLD = 2.0**-30
 #: By which part of their number records of a range are taken to lie elsewhere than the base says.
 _UNEVEN = 0.25
+#: Levels that differ by less are the same.
+SAME = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +182,7 @@ class Distribution:
     def _drawn(self, level: float) -> tuple[int, float]:
         """What was drawn for a level, the mean of several, and the variance of the number of records below it; infinite
         where nothing was."""
-        own = [(place, variance) for drawn, place, variance in self.drawn if drawn == level]
+        own = [(place, variance) for drawn, place, variance in self.drawn if abs(drawn - level) < SAME]
         if not own:
             return 0, math.inf
         places, variances = (np.array(each) for each in zip(*own, strict=True))

@@ -35,8 +35,8 @@ from app.spaces.tensor import Array, FloatArray, IntArray
 LEVEL_DIGITS = 6
 #: One in so many parts of the records between two marks is how far ends of ranges are told.
 UNIT = 1 << 20
-#: There are at most so many marks, levels, ranges, and blocks of numbers, all groups together, one of which is drawn.
-MOST_MARKS, MOST_LEVELS, MOST_RANGES, MOST_BLOCKS = 256, 64, 256, 1 << 17
+#: There are at most so many marks, draws, ranges, and blocks of numbers, all groups together, one of which is drawn.
+MOST_MARKS, MOST_DRAWS, MOST_RANGES, MOST_BLOCKS = 256, 1 << 9, 256, 1 << 17
 #: Each range is so much wider than the one before it on the way from what was drawn, and from the sixth on.
 _WIDER, _WIDE, _FEW = (3, 2), (2, 1), 5
 #: In the place of what is drawn where nothing is.
@@ -80,12 +80,12 @@ class DrawnQuantiles(TableStrategy):
         numbers = (self.axis, self.places, self.blocks, self.most, *self.levels, *self.marks, *filter(None, self.near))
         if any(type(number) is not int for number in numbers) or not isinstance(self.scale, Decimal):
             raise ValueError("quantiles are drawn of whole places, at a decimal scale")
-        if not (2 <= len(self.marks) <= MOST_MARKS + 1 and self.marks[0] == 0 and _ascends(self.marks)):
-            raise ValueError("marks ascend from the first number to the last")
-        if self.marks[-1] != self.places or self.places < 2 or self.blocks < 1 or self._missing not in (0, 1):
+        if self.marks[-1] != self.places or self.places < 2:
             raise ValueError("marks and blocks divide all numbers")
-        if not (0 < len(self.levels) <= MOST_LEVELS and _ascends((0, *self.levels, 10**LEVEL_DIGITS))):
+        if not (self.levels and _ascends((0, *self.levels, 10**LEVEL_DIGITS))):
             raise ValueError("levels ascend between zero and one")
+        if len(self.levels) * self.groups.cells > MOST_DRAWS:
+            raise ValueError(f"at most {MOST_DRAWS:,} quantiles are drawn")
         if not self.scale.is_finite() or not _LEAST_SCALE <= self.scale <= _GREATEST_SCALE:
             raise ValueError("the scale of a draw is out of range")
         fine, own = self.parts[0].marginal, self.parts == (Part(self.parts[0].marginal),)
@@ -108,8 +108,13 @@ class DrawnQuantiles(TableStrategy):
         Raises:
             ValueError: when it is none.
         """
-        if axis in groups.attributes or blocks < 1 or not 0 <= marks[-1] - marks[0] <= size:
+        if axis in groups.attributes:
             raise ValueError("groups are not told apart by the numbers that are drawn")
+        if not (2 <= len(marks) <= MOST_MARKS + 1 and marks[0] == 0 and _ascends(marks) and size - marks[-1] in (0, 1)):
+            raise ValueError("marks ascend from the first number to behind the last")
+        # Held against what there may be before any is made.
+        if blocks < 1 or _count(marks, blocks) * groups.cells > MOST_BLOCKS:
+            raise ValueError(f"quantiles are drawn of the numbers of records in at most {MOST_BLOCKS:,} blocks")
         sizes, cells = dict(zip(groups.attributes, groups.sizes, strict=True)), cells_of(groups)
         starts = _starts(marks, blocks, marks[-1] < size)
         fine = Marginal.of(sizes | {axis: size}, cells | {axis: _divided(size, starts)})
@@ -301,14 +306,13 @@ class DrawnQuantiles(TableStrategy):
             scale = Decimal(document["scale"])
         except InvalidOperation as error:
             raise ValueError("a scale is a decimal") from error
-        marks = read_integers(document["marks"])
-        if not 2 <= len(marks) <= MOST_MARKS + 1 or not 1 < document["size"] <= MOST_PLACES:
-            raise ValueError("marks are few")
+        if not 1 < document["size"] <= MOST_PLACES:
+            raise ValueError("an attribute has two values or more, and not too many")
         found = cls.of_groups(
             Marginal.read(document["groups"]),
             document["axis"],
             document["size"],
-            tuple(marks.tolist()),
+            tuple(read_integers(document["marks"]).tolist()),
             document["blocks"],
             places=document["places"],
             levels=tuple(document["levels"]),
@@ -335,12 +339,17 @@ def most_blocks(marks: Sequence[int], groups: int) -> int:
 
     All numbers are blocks by themselves where that is possible.
     """
-    widths, allowed = np.diff(marks), MOST_BLOCKS // groups - 1
-    return least_integer(lambda blocks: int(np.minimum(widths, blocks).sum()) > allowed, 0, int(widths.max()) + 1) - 1
+    widest, allowed = max(after - first for first, after in pairwise(marks)), MOST_BLOCKS // groups - 1
+    return least_integer(lambda blocks: _count(marks, blocks) > allowed, 0, widest + 1) - 1
 
 
 def _ascends(numbers: Sequence[int]) -> bool:
     return all(a < b for a, b in pairwise(numbers))
+
+
+def _count(marks: Sequence[int], blocks: int) -> int:
+    """How many blocks there are."""
+    return sum(min(blocks, after - first) for first, after in pairwise(marks))
 
 
 def _starts(marks: Sequence[int], blocks: int, missing: bool) -> IntArray:
