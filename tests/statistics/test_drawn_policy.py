@@ -132,7 +132,7 @@ def test_levels_are_drawn_for_as_they_are_asked(level: float, drawn: bool) -> No
 def test_very_many_groups_are_counted() -> None:
     """Of a few numbers each, and large. Would catch draws that take seconds, and a refusal where there are more groups
     than ranges."""
-    counts = np.full((17_000, 4, 1), 5000.0)
+    counts = np.full((600, 4, 1), 5000.0)
     world = World.of(counts, 4, False, means(8.0, pure=True, questions=1))
     world.add(np.random.default_rng(1), None, Marginal.of(counts.shape, {0: None}), 3.0)
     question = Cells(Marginal.of(counts.shape, {0: None}))
