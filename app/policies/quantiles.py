@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError
 
 from app.estimation.intervals import Estimates
-from app.estimation.tables.quantiles import SAME, Distribution, Drawn, Ranges, distributions, ranges_of
+from app.estimation.tables.quantiles import SAME, Distribution, Ranges, distributions, ranges_of
 from app.estimation.tables.residuals import Unbiased, own_values
 from app.estimation.tails import normal_quantile
 from app.measurements.least_error import least_error, rounded
@@ -137,7 +137,7 @@ class Quantile(Kind[StatisticOfNumbers]):
         if worst * slack <= _ENOUGH * deviation:
             return None
         ranges = self._cut(places, within, most)
-        drawn = self._draw(share, base, self._off(places, ranges, within))
+        drawn = self._draw(share, count, base, self._off(places, ranges, within))
         if drawn is not None:
             return drawn
         large = (count >= _LARGE * deviation) | (count <= _NONE * deviation)
@@ -164,12 +164,13 @@ class Quantile(Kind[StatisticOfNumbers]):
             off.append(math.hypot(noise, _UNEVEN * math.sqrt(float(np.square(inside).mean()))))
         return np.array(off)
 
-    def _draw(self, share: float, base: FloatArray, off: FloatArray) -> Wanted | None:
+    def _draw(self, share: float, count: FloatArray, base: FloatArray, off: FloatArray) -> Wanted | None:
         """A quantile that is drawn, with counts of ranges around it; None where counts alone serve better.
 
         Args:
             share: what is paid.
-            base: how the records of all groups are spread.
+            count: how many records the groups have.
+            base: how they are spread, of all groups.
             off: how far off the number below it is by counts alone, as a part of the records.
         """
         axis, places = self.asked.axis, self.asked.places
@@ -188,7 +189,8 @@ class Quantile(Kind[StatisticOfNumbers]):
             # A draw of a part of the records asked for says nothing of all of them.
             return None
         noise, scale = self._shared(share, max(level, unit - level) / unit)
-        count = np.maximum(self.best_count(), 1.0) if self.counts.begun else np.full(len(self.asked.groups), _ASSUMED)
+        if not self.counts.begun:
+            count = np.full(len(count), _ASSUMED)
         gained = np.log(np.maximum(off * count, 1e-9) / (math.sqrt(2) * scale)).mean()
         tails = count.min() * min(level, unit - level) / unit / (scale * math.log(places))
         if noise is None or gained < math.log(WORTH_DRAWING) or tails < TAILS:
@@ -374,7 +376,7 @@ class Quantile(Kind[StatisticOfNumbers]):
         drawn = None if measurement.draws is None else self._drawn_of(measurement.marginal, measurement.draws)
         return Ranges(ends, values, variances, measurement.noise, multiplier, drawn=drawn)
 
-    def _drawn_of(self, marginal: Marginal, draws: Draws) -> Drawn | None:
+    def _drawn_of(self, marginal: Marginal, draws: Draws) -> Draws | None:
         """What was drawn for the groups that are asked for; None where it was for others."""
         axis, groups = self.asked.axis, self.asked.question.attributes
         if self._tells_numbers or {*groups, axis} != set(marginal.attributes):
@@ -386,7 +388,7 @@ class Quantile(Kind[StatisticOfNumbers]):
             own = np.flatnonzero(answers == group)
             if len(own) == 1:
                 places[place] = draws.places[own[0]]
-        return Drawn(draws.levels, places, draws.scale) if bool((places >= 0).any()) else None
+        return replace(draws, places=places) if bool((places >= 0).any()) else None
 
     def _sums(self, fine: Partition, measurement: Combination) -> Ranges | None:
         """The rows over ranges that a measurement tells of the groups, if they are the same for each; None if not."""

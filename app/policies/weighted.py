@@ -96,7 +96,7 @@ class WeightedQuantile(Quantile):
     def _rows(self, places: Sequence[Place], within: FloatArray, share: float, allowed: float) -> None:
         """Weights are summed in ranges alone."""
 
-    def _draw(self, share: float, base: FloatArray, off: FloatArray) -> None:
+    def _draw(self, share: float, count: FloatArray, base: FloatArray, off: FloatArray) -> None:
         """A draw moves by the heaviest record, and not by one."""
 
     @property

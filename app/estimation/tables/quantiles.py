@@ -22,6 +22,7 @@ import numpy as np
 
 from app.estimation.tails import Term, normal_quantile, reach
 from app.measurements.noise import Noise
+from app.measurements.strategies.tables import Draws
 from app.spaces.partition import Partition
 from app.spaces.tensor import Array, FloatArray, IntArray
 
@@ -48,7 +49,7 @@ class Ranges:
         noise: of what each is a sum of.
         multiplier: what divides that noise.
         weights: of each sum what it weighs the ranges by; None of counts.
-        drawn: the quantiles that were drawn with them.
+        drawn: the quantiles that were drawn with them, a row a group.
     """
 
     ends: IntArray
@@ -57,7 +58,7 @@ class Ranges:
     noise: Noise
     multiplier: float = 1
     weights: FloatArray | None = None
-    drawn: Drawn | None = None
+    drawn: Draws | None = None
 
     def summed(self, group: int) -> Summed:
         """The noise of a group's ranges: of each so many as make up its variance."""
@@ -80,27 +81,6 @@ class Ranges:
             self.multiplier,
             drawn=self.drawn,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """Quantiles that were drawn by the exponential mechanism.
-
-    Attributes:
-        levels: the parts of the records that lie below.
-        places: a row a group, a column a level; -1 where a group had no draw of its own.
-        scale: a place is as likely as another from which the quantile is so many records nearer, divided by e.
-    """
-
-    levels: tuple[float, ...]
-    places: IntArray
-    scale: float
-
-    def of(self, group: int) -> Iterator[tuple[float, int, float]]:
-        """Of a group each level, what was drawn, and the variance of the number of records below that."""
-        for level, place in zip(self.levels, self.places[group].tolist(), strict=True):
-            if place >= 0:
-                yield level, place, 2 * self.scale**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +157,8 @@ class Distribution:
             base: positive, how records are spread between two ends.
         """
         place, variance = self._drawn(level)
-        return place if variance <= self._off(level) ** 2 else self._counted(level, base)
+        known = variance < math.inf and variance <= self._off(level) ** 2
+        return place if known else self._counted(level, base)
 
     def _drawn(self, level: float) -> tuple[int, float]:
         """What was drawn for a level, the mean of several, and the variance of the number of records below it; infinite
@@ -341,7 +322,6 @@ def distributions(
         ends = _chosen(ends, base, measured)
         measured = [m for m in (m.onto(ends) for m in measured) if m is not None]
     design = np.concatenate([_design(m, ends) for m in measured])
-
     for group in range(len(measured[0].values)):
         values = np.concatenate([m.values[group] for m in measured])
         variances = np.concatenate([m.variances[group] for m in measured])

@@ -115,7 +115,7 @@ class DrawnQuantiles(TableStrategy):
         # Held against what there may be before any is made.
         if blocks < 1 or _count(marks, blocks) * groups.cells > MOST_BLOCKS:
             raise ValueError(f"quantiles are drawn of the numbers of records in at most {MOST_BLOCKS:,} blocks")
-        sizes, cells = dict(zip(groups.attributes, groups.sizes, strict=True)), cells_of(groups)
+        sizes, cells = dict(zip(groups.attributes, groups.sizes, strict=True)), _cells(groups)
         starts = _starts(marks, blocks, marks[-1] < size)
         fine = Marginal.of(sizes | {axis: size}, cells | {axis: _divided(size, starts)})
         return cls((Part(fine),), axis=axis, marks=marks, blocks=blocks, **others)
@@ -249,7 +249,7 @@ class DrawnQuantiles(TableStrategy):
         """The counts of groups, and of ranges that begin there within each."""
         fine = self.parts[0].marginal
         sizes = dict(zip(fine.attributes, fine.sizes, strict=True))
-        return Part(Marginal.of(sizes, cells_of(fine) | {self.axis: Partition.runs(self._size, begins)}))
+        return Part(Marginal.of(sizes, _cells(fine) | {self.axis: Partition.runs(self._size, begins)}))
 
     def _begins(self, draws: IntArray) -> IntArray:
         """Where ranges begin, which are cut around what was drawn: fine near it, and ever coarser. Of too many ends
@@ -329,7 +329,7 @@ class DrawnQuantiles(TableStrategy):
         return {"quantiles": cls.read}
 
 
-def cells_of(marginal: Marginal) -> dict[int, Partition | None]:
+def _cells(marginal: Marginal) -> dict[int, Partition | None]:
     """The partition of each attribute of a marginal."""
     return dict(zip(marginal.attributes, marginal.partitions, strict=True))
 

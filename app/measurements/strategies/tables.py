@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -322,6 +322,12 @@ class Draws:
     levels: tuple[float, ...]
     places: IntArray
     scale: float
+
+    def of(self, group: int) -> Iterator[tuple[float, int, float]]:
+        """Of a group each level that was drawn for, what was drawn, and the variance of the number of records below."""
+        for level, place in zip(self.levels, self.places[group].tolist(), strict=True):
+            if place >= 0:
+                yield level, place, 2 * self.scale**2
 
 
 #: A part that was released, its values in its own shape, and what was drawn with them.
