@@ -112,10 +112,12 @@ def pytest_collection_finish() -> None:
     """What a server's process does before it serves, for the same reasons (`app/bootstrap/serving.py`).
 
     Test processes use all cores already: a product that is split over threads waits for the slowest of them. And
-    thousands of collected tests need not be visited by every garbage collection, nor be looked through before.
+    thousands of collected tests need not be visited by every garbage collection, nor be looked through before. Most of
+    what tests make is gone before it is garbage: to look for more of it less often saves 4% of a processor.
     """
     threadpool_limits(1, "blas")
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

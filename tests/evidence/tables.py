@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -25,13 +26,30 @@ def measurement_of(counts: Counts) -> Measurement[TableStrategy]:
     return Measurement(TableStrategy.of(counts.marginal), counts.noise, counts.units.reshape(-1))
 
 
+def cell_of_each(sizes: Sequence[int], marginal: Marginal) -> list[int]:
+    """The cell of a marginal that each count is part of, of all counts row by row. A plain loop."""
+    labels = [marginal.partition(k).labels.tolist() for k in range(len(marginal.attributes))]
+    told = list(zip(labels, marginal.attributes, marginal.shape, strict=True))
+    found = []
+    for record in itertools.product(*map(range, sizes)):
+        cell = 0
+        for own, attribute, size in told:
+            cell = cell * size + own[record[attribute]]
+        found.append(cell)
+    return found
+
+
 def matrix(sizes: Sequence[int], marginal: Marginal) -> np.ndarray:
-    """The 0/1 matrix that takes all counts, row by row, to the cells of a marginal. A plain loop."""
+    """The 0/1 matrix that takes all counts, row by row, to the cells of a marginal."""
     rows = np.zeros((marginal.cells, math.prod(sizes)))
-    for column, cell in enumerate(np.ndindex(*sizes)):
-        place = tuple(int(marginal.partition(k).labels[cell[a]]) for k, a in enumerate(marginal.attributes))
-        rows[int(np.ravel_multi_index(place, marginal.shape)) if place else 0, column] = 1
+    rows[cell_of_each(sizes, marginal), np.arange(math.prod(sizes))] = 1
     return rows
+
+
+def summed(counts: np.ndarray, marginal: Marginal) -> np.ndarray:
+    """The cells of a marginal of all counts, as the matrix tells them; of many counts it would take gigabytes."""
+    cells = cell_of_each(counts.shape, marginal)
+    return np.bincount(cells, weights=counts.reshape(-1), minlength=marginal.cells)
 
 
 def weights(sizes: Sequence[int], question: Question) -> np.ndarray:
@@ -64,7 +82,7 @@ def released(
 ) -> Counts:
     """A marginal of a table of counts with noise from a seeded generator; continuous, rounded to a fine grid."""
     marginal = Marginal.of(counts.shape, cells)
-    exact = matrix(counts.shape, marginal) @ counts.reshape(-1)
+    exact = summed(counts, marginal)
     noise = rng.laplace(0, scale, exact.shape) if kind == "laplace" else rng.normal(0, scale, exact.shape)
     return measured(marginal, scale, exact + noise, kind)
 

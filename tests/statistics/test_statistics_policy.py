@@ -34,7 +34,7 @@ from app.policies.table import Funds, OutOfReach, Policy, Wanted
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Cells, Local, Product, Question
 from tests.evidence.asking import Asking
-from tests.evidence.tables import least_squares, least_variance, matrix, measured, weights
+from tests.evidence.tables import least_squares, least_variance, matrix, measured, summed, weights
 from tests.kit.noise import Seeded
 
 pytestmark = [pytest.mark.unit, pytest.mark.slow]
@@ -99,7 +99,7 @@ class World:
         kind: NoiseKind = "gaussian",
     ) -> None:
         """Measure; ``told`` is the part of its standard deviation that the noise is said to have."""
-        exact = matrix(self.table.shape, marginal) @ (self.table.reshape(-1) * self.weight(power))
+        exact = summed(self.table * self.weight(power).reshape(self.table.shape), marginal)
         scale = sigma / math.sqrt(2) if kind == "laplace" else sigma
         drawn = rng.laplace if kind == "laplace" else rng.normal
         values = exact + drawn(0, scale / by, exact.shape)
@@ -117,7 +117,7 @@ class World:
         """Take in what was bought, with continuous noise of the variance that the bought noise has."""
         noise = buy.noise
         if isinstance(buy.strategy, DrawnQuantiles):
-            exact = matrix(self.table.shape, buy.strategy.parts[0].marginal) @ self.table.reshape(-1)
+            exact = summed(self.table, buy.strategy.parts[0].marginal)
             told = [np.rint(exact).astype(np.int64).reshape(buy.strategy.parts[0].marginal.shape)]
             units = buy.strategy.released(buy.strategy.exact_of(None, told), noise, Seeded(rng))
             made = Measurement(buy.strategy, noise, units)
@@ -135,7 +135,7 @@ class World:
     def add_rows(self, rng: np.random.Generator, part: Part, noise: Noise, told: float = 1) -> None:
         """Measure rows; ``told`` is the part of its standard deviation that the noise is said to have."""
         assert part.rows is not None
-        exact = part.rows.matrix @ matrix(self.table.shape, part.marginal) @ self.table.reshape(-1)
+        exact = part.rows.matrix @ summed(self.table, part.marginal)
         drawn = (rng.laplace if noise.kind == "laplace" else rng.normal)(0, float(noise.scale) / told, len(exact))
         units = np.rint(exact + drawn).astype(np.int64)
         self.residuals.add(Combination(part.marginal, noise, units, part.multiplier, rows=part.rows))
