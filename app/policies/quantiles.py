@@ -173,26 +173,27 @@ class Quantile(Kind[StatisticOfNumbers]):
             base: how they are spread, of all groups.
             off: how far off the number below it is by counts alone, as a part of the records.
         """
-        axis, places = self.asked.axis, self.asked.places
-        level, unit = round(self.asked.levels[0] * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS
+        axis, places, unit = self.asked.axis, self.asked.places, 10**LEVEL_DIGITS
+        levels = tuple(round(level * unit) for level in self.asked.levels)
         if places < 2 or self._tells_numbers:
             return None
-        if len(self.asked.levels) > 1 or abs(level / unit - self.asked.levels[0]) > SAME:
-            # Several levels have one price of counts, and as many of draws.
+        if any(abs(level / unit - asked) > SAME for level, asked in zip(levels, self.asked.levels, strict=True)):
             return None
         # What divides the numbers does not matter: they are all alike.
         halves = self._marginal(Partition.runs(places, [0, places // 2]))
         groups = halves.onto(frozenset(halves.attributes) - {axis})
         answers = _grouped(self.asked, halves).take(0, halves.attributes.index(axis)).reshape(-1)
         cells = np.bincount(answers[answers >= 0], minlength=int(self.asked.groups.max()) + 1)[self.asked.groups]
-        if groups.cells > MOST_DRAWS or (cells != 1).any():
+        if groups.cells * len(levels) > MOST_DRAWS or (cells != 1).any():
             # A draw of a part of the records asked for says nothing of all of them.
             return None
-        noise, scale = self._shared(share, max(level, unit - level) / unit)
+        noise, scale = self._shared(share, [max(level, unit - level) / unit for level in levels])
         if not self.counts.begun:
             count = np.full(len(count), _ASSUMED)
-        gained = np.log(np.maximum(off * count, 1e-9) / (math.sqrt(2) * scale)).mean()
-        tails = count.min() * min(level, unit - level) / unit / (scale * math.log(places))
+        off = off.reshape(-1, len(levels)) * count[:, None]
+        gained = np.log(np.maximum(off, 1e-9) / (math.sqrt(2) * scale)).mean()
+        least = min(min(level, unit - level) for level in levels) / unit
+        tails = count.min() * least / (scale * math.log(places))
         if noise is None or gained < math.log(WORTH_DRAWING) or tails < TAILS:
             return None
         parts = np.arange(1, MOST_MARKS) / MOST_MARKS
@@ -210,25 +211,25 @@ class Quantile(Kind[StatisticOfNumbers]):
             tuple(marks),
             blocks,
             places=places,
-            levels=(level,),
+            levels=levels,
             scale=rounded_up(scale),
             near=tuple(own.get(answer) for answer in answers.tolist()),
             most=_MOST_RANGES,
         )
         return Wanted(strategy, noise)
 
-    def _shared(self, share: float, farthest: float) -> tuple[Noise | None, float]:
+    def _shared(self, share: float, farthest: Sequence[float]) -> tuple[Noise | None, float]:
         """The noise of counts and the scale of draws, in records, that a share pays for.
 
         Args:
             share: in the session's currency.
-            farthest: what a record moves a score by at most.
+            farthest: of each level, what a record moves a score by at most.
         """
         paid, funds = DRAWN_PART * share, self.policy.funds
-        moved = 2 * funds.gamma * farthest
-        scale = moved / paid
+        moved = 2 * funds.gamma * np.array(farthest)
+        scale = float(moved.sum()) / paid
         if not self.policy.pure:
-            scale = min(scale, moved * math.sqrt(funds.order / (8 * paid)))
+            scale = min(scale, math.sqrt(float(np.square(moved).sum()) * funds.order / (8 * paid)))
         return self.policy.noise(share - paid), scale
 
     def _noise(self, share: float) -> tuple[Noise | None, float]:
@@ -429,9 +430,11 @@ class Quantile(Kind[StatisticOfNumbers]):
             if found.is_empty(confidence, least):
                 values[group] = lows[group] = highs[group] = math.nan
                 continue
+            # What was drawn for several levels may cross, and is the nearer to them in order.
+            told = sorted(found.quantile(level, base) for level in self.asked.levels)
             for k, level in enumerate(self.asked.levels):
                 low, high = (min(max(end, first), last) for end in found.interval(level, confidence, least))
-                values[group, k] = min(max(found.quantile(level, base), low), high)
+                values[group, k] = min(max(told[k], low), high)
                 lows[group, k], highs[group, k] = low, high
         shown_values, ends = (self.asked.low + self.asked.step * values).reshape(-1), []
         for bound in (lows, highs):

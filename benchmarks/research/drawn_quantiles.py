@@ -1,10 +1,9 @@
 """Quantiles that are drawn, with counts of ranges around what was drawn, beside quantiles that are read from counts.
 
 Run `python -m benchmarks.research.drawn_quantiles` (some ten minutes). The first question of a session of the service's
-own mechanism is a median, or what a tenth of the records lies above, of all records or by group. It is the only one, or
-one of ten or sixty. It is answered as the service does it, with draws wherever they can be made, for several parts of
-the price,
-and without.
+own mechanism is a median, what a tenth of the records lies above, or all three quartiles, of all records or by group.
+It is the only one, or one of ten or sixty. It is answered as the service does it, with draws wherever they can be made,
+for several parts of the price, and without.
 
 Errors are root mean squares as parts of the best that a user gets who asks each question by himself
 (:mod:`benchmarks.research.statistics`), with what rounding to a place adds to both; half widths of 95% intervals are
@@ -14,6 +13,7 @@ parts of those without draws, and it is told how often they hold the truth. *Ser
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +33,13 @@ SEEDS = 12
 PARTS = (0.0, 0.5, 0.7, 0.8)
 #: One of so many questions.
 QUESTIONS = (1, 10, 60)
-LEVELS = (0.5, 0.9)
+QUARTILES = [0.25, 0.5, 0.75]
+#: What is asked of all records, by a group, and by another.
+LEVELS: list[list[tuple[str, float | list[float]]]] = [
+    [("", 0.5), (", upper tenth", 0.9), (", quartiles", QUARTILES)],
+    [("", 0.5), (", quartiles", QUARTILES)],
+    [("", 0.5)],
+]
 
 
 def played(table: Survey, stream: Stream, epsilon: float, seeds: int, part: float) -> Iterator[np.ndarray]:
@@ -71,10 +77,11 @@ def judged(found: Iterator[np.ndarray], true: Truth, step: float) -> tuple[float
     return math.sqrt(float(squares)), float((highs - lows + step)[there].mean() / 2), float(held[there].mean())
 
 
-def compared(table: Survey, number: str, stream: Stream, epsilon: float, seeds: int) -> Iterator[list[Any]]:
+def compared(table: Survey, stream: Stream, epsilon: float, seeds: int) -> Iterator[list[Any]]:
     """A row for each part that draws: the part, errors beside the best user's, widths beside those without, and how
     often intervals hold."""
-    step, words = next(a["grid"] for a in table.attributes if a["name"] == number), stream.questions[0]
+    words = stream.questions[0]
+    step = next(a["grid"] for a in table.attributes if a["name"] == words["of"])
     true, widest = truth(table, words), 0.0
     there = ~np.isnan(true.values)
     ways = (Alone(table, stream, epsilon, k, way=way).ask(words, true) for k, way in enumerate(WAYS))
@@ -88,26 +95,27 @@ def compared(table: Survey, number: str, stream: Stream, epsilon: float, seeds: 
         yield [part, error / best, width / widest, held]
 
 
-def tasks(name: str) -> Iterator[tuple[str, str, list[str] | None, float]]:
-    """The numbers, groups and levels of a survey: a label, and what is asked."""
+def tasks(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What is asked of the numbers of a survey, of all records and by two groups: a label, and the question."""
     asked = survey(name).questions
     groups = [*dict.fromkeys(tuple(q["group_by"]) for q in asked if "group_by" in q)]
     for number in dict.fromkeys(q["of"] for q in asked):
-        for group in (None, groups[0], groups[2]):
-            for level in LEVELS if group is None else LEVELS[:1]:
-                by = "" if group is None else f" by {'+'.join(group)}"
-                of = f"{number}{by}{', upper tenth' if level != 0.5 else ''}"
-                yield of, number, None if group is None else list(group), level
+        for group, levels in zip((None, groups[0], groups[2]), LEVELS, strict=True):
+            by = "" if group is None else f" by {'+'.join(group)}"
+            for label, level in levels:
+                words = {"type": "quantile", "of": number, "q": level}
+                yield f"{number}{by}{label}", words | ({"group_by": list(group)} if group else {})
 
 
 def summed(rows: list[list[Any]]) -> Iterator[list[Any]]:
-    """Geometric means over all tasks that the service draws, and over the others, for each part that draws."""
-    for service in ("yes", "no"):
-        for part in PARTS:
-            own = [row for row in rows if row[4] == service and row[5] == part]
-            if own:
-                error, width = (math.exp(float(np.mean(np.log([row[k] for row in own])))) for k in (6, 7))
-                yield [service, len(own), part, error, width, float(np.mean([row[8] for row in own]))]
+    """Geometric means over all tasks that the service draws, and over the others, of one level and of several, for each
+    part that draws."""
+    for service, several, part in itertools.product(("yes", "no"), ("one", "three"), PARTS):
+        own = [row for row in rows if row[4] == service and row[1].endswith("quartiles") == (several == "three")]
+        own = [row for row in own if row[5] == part]
+        if own:
+            error, width = (math.exp(float(np.mean(np.log([row[k] for row in own])))) for k in (6, 7))
+            yield [service, several, len(own), part, error, width, float(np.mean([row[8] for row in own]))]
 
 
 def main() -> None:
@@ -119,17 +127,16 @@ def main() -> None:
     rows: list[list[Any]] = []
     for name in asked.surveys:
         table = survey(name)
-        for label, number, group, level in tasks(name):
-            words = {"type": "quantile", "of": number, "q": level} | ({"group_by": group} if group else {})
+        for label, words in tasks(name):
             for epsilon in EPSILONS:
                 for questions in QUESTIONS:
                     stream = Stream("medians", [words] * questions)
                     draws = drawn_by_service(table, stream, epsilon)
-                    for row in compared(table, number, stream, epsilon, asked.seeds):
+                    for row in compared(table, stream, epsilon, asked.seeds):
                         rows.append([name, label, epsilon, questions, "yes" if draws else "no", *row])
     measured = ["error", "interval", "held"]
     columns = ["survey", "of", "epsilon", "questions", "service", "drawn", *measured]
-    summary = ["service", "tasks", "drawn", *measured]
+    summary = ["service", "levels", "tasks", "drawn", *measured]
     report("drawn_quantiles_summary", "Quantiles that are drawn", summary, list(summed(rows)), seeds=asked.seeds)
     report("drawn_quantiles", "Quantiles that are drawn, by task", columns, rows, seeds=asked.seeds)
 

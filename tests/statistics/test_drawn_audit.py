@@ -27,6 +27,7 @@ from scipy.special import log_softmax, logsumexp
 from app.bootstrap.noise import SystemNoise
 from app.measurements.noise import Law, Sampler
 from app.measurements.strategies.drawn import DrawnQuantiles
+from app.policies.quantiles import Quantile
 from app.spaces.tensor import Array
 from tests.kit.noise import Noise, Scaled
 from tests.kit.world import World, make_world, transcript_of
@@ -72,14 +73,14 @@ class Asked(Noise):
         return super().choose(scores, scale)
 
 
-def measured(world: World, name: str, questions: int) -> dict[str, Any]:
-    """The record of what a session measures for the median of each part."""
+def measured(world: World, name: str, questions: int, q: float | list[float] = 0.5) -> dict[str, Any]:
+    """The record of what a session measures for quantiles of each part, else the median."""
     content = "part,income,job\n" + "".join(f"{p},{i},{j}\n" for p, i, j in RECORDS)
     world.register_file(SPEC | {"name": name}, "d.csv", content.encode())
     ann = world.analyst("ann")
     asked = {"mechanism": {"construction": "evidence"}, "epsilon": 4.0, "max_updates": None}
     id = world.open(ann, name, **asked, max_queries=questions)
-    world.ask(ann, id, QUESTION)
+    world.ask(ann, id, QUESTION | {"q": q})
     lines = map(json.loads, transcript_of(world.built.services, id))
     (found,) = (line for line in lines if line["record"] == "measurement" and "quantiles" in line["measurement"])
     return dict(found)
@@ -103,23 +104,23 @@ def blocks(told: dict[str, Any]) -> np.ndarray:
 
 
 def laws(told: dict[str, Any], table: np.ndarray) -> Iterator[np.ndarray]:
-    """Of the draw of each part the logarithms of all probabilities."""
-    assert told["levels"] == [500_000]
+    """Of the draw of each part and level the logarithms of all probabilities."""
     begins = blocks(told)
     for own in table:
         numbers = own[:PLACES]
         before = np.append(0, np.cumsum(numbers))[begins]
         upto = np.append(before[1:], numbers.sum())
-        goal = numbers.sum() / 2
-        yield log_softmax(-np.maximum(np.maximum(before - goal, goal - upto), 0.0) / float(told["scale"]))
+        for level in told["levels"]:
+            goal = numbers.sum() * level / 10**6
+            yield log_softmax(-np.maximum(np.maximum(before - goal, goal - upto), 0.0) / float(told["scale"]))
 
 
-def losses(folder: Path, questions: int) -> tuple[float, float]:
+def losses(folder: Path, questions: int, q: float | list[float] = 0.5) -> tuple[float, float]:
     """What one of the records tells at worst, and what was charged."""
     seen = Asked()
     world = make_world(folder, noise=seen)
     try:
-        line = measured(world, "d", questions)
+        line = measured(world, "d", questions, q)
         order = float(world.built.services.datasets.public("d").budget.order)
     finally:
         world.stop()
@@ -140,12 +141,24 @@ def losses(folder: Path, questions: int) -> tuple[float, float]:
     return worst, float(line["cost"]["renyi"])
 
 
+@pytest.mark.parametrize("q", [0.5, [0.25, 0.5, 0.75]])
 @pytest.mark.parametrize("questions", [1, 60])
-def test_a_record_is_hidden(tmp_path: Path, questions: int) -> None:
-    """With pure noise, and with Gaussian noise. Would catch what the fault below does, blocks that are no function of
-    the record, and draws by other scores than their definition."""
-    lost, charged = losses(tmp_path, questions)
+def test_a_record_is_hidden(tmp_path: Path, questions: int, q: float | list[float]) -> None:
+    """With pure noise, and with Gaussian noise; of one level, and of three at once. Would catch what the fault below
+    does, blocks that are no function of the record, draws by other scores than their definition, and levels that are
+    not paid for."""
+    lost, charged = losses(tmp_path, questions, q)
     assert 0.5 * charged <= lost <= charged
+
+
+def test_a_price_of_one_level_for_three_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted fault: the draws of three levels are charged, and scaled, as one level's would be; they are near each
+    other, so that one record is about the worst for all."""
+    honest, shared = DrawnQuantiles.events, Quantile._shared
+    monkeypatch.setattr(DrawnQuantiles, "events", lambda own, noise, near: honest(own, noise, near)[:-2])
+    monkeypatch.setattr(Quantile, "_shared", lambda own, share, farthest: shared(own, share, farthest[:1]))
+    lost, charged = losses(tmp_path, 1, [0.49, 0.5, 0.51])
+    assert lost > charged
 
 
 def test_a_draw_of_half_the_scale_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

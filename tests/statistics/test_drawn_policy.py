@@ -78,9 +78,14 @@ def test_a_quantile_of_large_groups_is_drawn() -> None:
     assert not is_drawn(table(600), (0.999,))
 
 
-def test_several_levels_are_counted() -> None:
-    """Draws of several levels share a price, which counts do not."""
-    assert not is_drawn(table(20_000), (0.25, 0.5, 0.75))
+def test_several_levels_are_drawn_at_once() -> None:
+    """Would catch a level that is left out, and a draw where the farthest level lies in the tails, though others do
+    not."""
+    for pure in (True, False):
+        strategy = bought(table(20_000), (0.25, 0.5, 0.75), pure=pure)[1].strategy
+        assert isinstance(strategy, DrawnQuantiles)
+        assert strategy.levels == (250_000, 500_000, 750_000)
+    assert not is_drawn(table(600), (0.5, 0.999))
 
 
 def test_under_a_condition_on_the_numbers_themselves_they_are_counted() -> None:
@@ -165,13 +170,28 @@ def test_deciding_takes_little_memory() -> None:
     assert peak < 80 << 20
 
 
-def test_the_price_is_divided_as_is_said() -> None:
-    """Of pure noise: the part that draws, and the rest. Would catch a part that is paid twice, or not used."""
-    world, buy = bought(table(20_000))
+@pytest.mark.parametrize("levels", [(0.5,), (0.25, 0.5, 0.75), (0.1, 0.5)])
+def test_the_price_is_divided_as_is_said(levels: tuple[float, ...]) -> None:
+    """Of pure noise: the part that draws, which all levels share, and the rest. Would catch a part that is paid twice,
+    or not used, and levels that each take all of it."""
+    world, buy = bought(table(20_000), levels)
     assert isinstance(buy.strategy, DrawnQuantiles)
     share = world.policy.share(asking(world).question, 1.0)
-    assert 1 / float(buy.strategy.scale) == pytest.approx(DRAWN_PART * share, rel=0.01)
+    # A block is as likely as another by a factor of e where its score is a scale higher; a record moves scores so far.
+    told = sum(2 * max(level, 1 - level) for level in levels) / float(buy.strategy.scale)
+    assert told == pytest.approx(DRAWN_PART * share, rel=0.01)
     assert 1 / float(buy.noise.scale) == pytest.approx((1 - DRAWN_PART) * share, rel=0.01)
+
+
+@pytest.mark.parametrize("levels", [(0.5,), (0.25, 0.5, 0.75)])
+def test_a_share_of_gaussian_noise_is_used_and_not_passed(levels: tuple[float, ...]) -> None:
+    """By the bound on the divergence of a draw of bounded range, a eps^2 / 8 at order a, and that of Gaussian noise."""
+    world, buy = bought(table(20_000), levels, pure=False)
+    assert isinstance(buy.strategy, DrawnQuantiles)
+    order, share = float(world.policy.funds.order), world.policy.share(asking(world).question, RENYI)
+    moved = [2 * max(level, 1 - level) / float(buy.strategy.scale) for level in levels]
+    paid = order * (sum(one**2 for one in moved) / 8 + 1 / (2 * buy.noise.variance))
+    assert 0.98 * share <= paid <= share * (1 + 1e-9)
 
 
 def learnt(world: World, buy: Wanted, rng: np.random.Generator, stretch: float = 1.0) -> None:
@@ -186,21 +206,22 @@ def learnt(world: World, buy: Wanted, rng: np.random.Generator, stretch: float =
         world.residuals.add(piece)
 
 
+@pytest.mark.parametrize("levels", [(0.5,), (0.25, 0.5, 0.75)])
 @pytest.mark.parametrize("pure", [True, False])
 @pytest.mark.parametrize("stretch", [1.0, 1.5])
-def test_intervals_hold(pure: bool, stretch: float) -> None:
-    """Over 200 draws by three groups: medians are in 93% of nominal 95% intervals or more, and what is known of the
+def test_intervals_hold(pure: bool, stretch: float, levels: tuple[float, ...]) -> None:
+    """Over 200 draws by three groups: quantiles are in 93% of nominal 95% intervals or more, and what is known of the
     number below an end is off by as much as is said. The planted fault is noise of a larger deviation than is told: it
     is seen in the latter. Would catch intervals that take what was drawn for known."""
     counts = table(20_000)
-    _, buy = bought(counts, pure=pure)
+    _, buy = bought(counts, levels, pure=pure)
     below = np.cumsum(counts[:, :, 0], axis=1)
-    truth = np.array([int(np.searchsorted(own, own[-1] / 2)) for own in below])
+    truth = np.array([int(np.searchsorted(own, level * own[-1])) for own in below for level in levels])
     rng, held, squares, off = np.random.default_rng(7), [], [], []
     for _ in range(200):
         world = World.of(counts, NUMBERS, False, means(1.0, pure=pure, questions=1 if pure else 40))
         learnt(world, buy, rng, stretch)
-        asked = asking(world)
+        asked = asking(world, levels)
         shown = world.statistics.shown(asked, 0.95, False)
         held += ((shown.lows <= truth) & (truth <= shown.highs)).tolist()
         assert ((shown.lows <= shown.values) & (shown.values <= shown.highs)).all()
@@ -216,6 +237,31 @@ def test_intervals_hold(pure: bool, stretch: float) -> None:
     if within:
         assert np.mean(held) >= 0.93
         assert np.mean(off) < 1.5
+
+
+def test_draws_that_cross_are_shown_in_order() -> None:
+    """What was drawn for three levels comes in the opposite order, within what counts tell. Would catch a first
+    quartile above the median."""
+    counts = table(20_000)
+    levels = (0.49, 0.5, 0.51)
+    _, buy = bought(counts, levels)
+    assert isinstance(buy.strategy, DrawnQuantiles)
+    medians = [int(np.searchsorted(np.cumsum(own), own.sum() / 2)) for own in counts[:, :, 0]]
+    places = iter([median + step for median in medians for step in (1, 0, -1)])
+
+    class Told(Seeded):
+        def choose(self, _scores: Any, _scale: Any) -> int:
+            return next(places)
+
+    world = World.of(counts, NUMBERS, False, means(1.0, pure=True, questions=1))
+    exact = counts[:, :, 0].astype(np.int64).reshape(-1)
+    units = buy.strategy.released(exact, buy.noise, Told(np.random.default_rng(3)))
+    for _, piece in pieces_of(Measurement(buy.strategy, buy.noise, units)):
+        world.residuals.add(piece)
+    shown = world.statistics.shown(asking(world, levels), 0.95, False).values.reshape(PARTS, len(levels))
+    assert (np.diff(shown, axis=1) >= 0).all()
+    assert shown[:, 1].tolist() == medians
+    assert (np.diff(shown, axis=1) > 0).any()
 
 
 def test_a_draw_is_shown_where_counts_know_it_no_better() -> None:

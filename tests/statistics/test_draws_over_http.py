@@ -36,8 +36,12 @@ MEDIAN: JSON = {"type": "quantile", "of": "pay", "q": 0.5, "group_by": ["sex"]}
 
 
 def median(sex: int) -> float:
+    return quantile(sex, 0.5)
+
+
+def quantile(sex: int, q: float) -> float:
     own = np.sort(PAY[(sex == SEX) & (PAY >= 0)])
-    return 10.0 * float(own[int(np.ceil(len(own) / 2)) - 1])
+    return 10.0 * float(own[int(np.ceil(q * len(own))) - 1])
 
 
 def registered(service: Service) -> str:
@@ -66,6 +70,22 @@ def test_without_noise_they_are_the_medians(exact: Service, tmp_path: Path) -> N
     assert part["drawn"]["q"] == [0.5]
     assert [axis["attribute"] for axis in part["axes"]] == ["sex", "pay"]
     assert sum(part["values"]) == RECORDS
+    replays(analyst, id, tmp_path / "t.ndjson")
+
+
+def test_several_levels_are_drawn_at_once(exact: Service, tmp_path: Path) -> None:
+    """Without noise they are the quartiles of each group, in the order of the question. Catches a draw under the label
+    of another level."""
+    analyst, name = exact.principal("analyst"), registered(exact)
+    id, levels = opened(analyst, name, max_queries=2)["id"], [0.25, 0.5, 0.75]
+    price = analyst.post(f"/v1/sessions/{id}/price", json=MEDIAN | {"q": levels}).json()
+    answer = ask(analyst, id, MEDIAN | {"q": levels})
+    assert answer["values"] == [quantile(sex, q) for sex in (0, 1) for q in levels]
+    assert answer["charged_epsilon"] == price["epsilon"]
+    listed = exact.admin.get(f"/v1/datasets/{name}/measurements", params={"limit": 100}).json()["items"]
+    (drawn,) = (item for item in listed if item["strategy"]["type"] == "quantiles")
+    (part,) = analyst.get(f"/v1/datasets/{name}/measurements/{drawn['id']}").json()["parts"]
+    assert part["drawn"]["q"] == levels
     replays(analyst, id, tmp_path / "t.ndjson")
 
 
