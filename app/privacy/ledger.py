@@ -404,6 +404,11 @@ class Account:
         return Fraction(cap) - Fraction(self.budget.epsilon) * Fraction(self.used) / Fraction(self.budget.total)
 
     @property
+    def all_spent(self) -> "Account":
+        """The same, if all that is reserved were spent."""
+        return Account(self.budget, Decimal(0), self.used, Decimal(0), self.pure_used, self.impure)
+
+    @property
     def whole(self) -> Amounts | None:
         """The remainder of both sums, the pure one rounded down to 1e-12, where one pure session may take all of it;
         None where none may, as something is reserved, other noise was taken, or the total has more left.

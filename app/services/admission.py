@@ -42,8 +42,7 @@ def admitted(
         row: the data set.
         actor: who asks.
         request: what for.
-        holdings: what is held of the data set: all its sessions are passed over for them, once for what is asked more
-            than once.
+        holdings: what was taken of the data set (:meth:`Transaction.taken`).
         plan: what it would take; None where there is none yet.
 
     Raises:
@@ -52,6 +51,9 @@ def admitted(
     if request.calibration == "exact":
         _check_untouched(tx, row, request)
     dataset, account = standing(row, holdings)
+    # What open sessions were opened with counts as held, though it may be spent.
+    whole = account.all_spent.whole if request.may_be_pure else None
+    dataset = replace(dataset, left=None if whole is None or tx.is_held(row.name) else whole)
     if plan is None:
         try:
             holds = (
@@ -65,7 +67,7 @@ def admitted(
         holds = plan.holds
     check_granted(tx, row, actor, holdings, dataset.budget, holds, request.epsilon)
     spending.check_share(account, holds, request.epsilon)
-    return dataset if request.may_be_pure else replace(dataset, left=None)
+    return dataset
 
 
 def _check_untouched(tx: Transaction, row: DatasetRow, request: SessionRequest) -> None:

@@ -86,11 +86,13 @@ class Prepared:
     expected: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
-def _settle(tx: Transaction, dataset: str) -> None:
-    """Add up what closed sessions have spent, where there are many: each opening would pass over all of them."""
-    sessions, spent = tx.to_settle(dataset, MOST_SETTLED)
-    if len(sessions) >= SETTLED_FROM:
-        tx.settle(dataset, sessions, spending.added_up(spent))
+def _stand(tx: Transaction, opened: SessionRow) -> None:
+    """Count a session among those of its data set, and add up what closed ones have spent, where there are many: each
+    opening would pass over all of them."""
+    closed, held = tx.to_settle(opened.dataset, MOST_SETTLED), spending.opened_with(opened)
+    settled = closed if len(closed) >= SETTLED_FROM else {}
+    sums = spending.stood(tx.standing(opened.dataset), held, settled.values())
+    tx.stand(opened.dataset, sums, {opened.id: held}, settled)
 
 
 class SessionOpener:
@@ -181,7 +183,7 @@ class SessionOpener:
             dummy = self._dummies.made(actor, row)
             row = dummy.row
         with self._store.read() as tx:
-            holdings = tx.holdings(row.name)
+            holdings = tx.taken(row.name)
             dataset = admitted(tx, row, actor, request, holdings)
         with while_wanted(check):
             opening, why = self._plans.opening(dataset, request)
@@ -258,7 +260,7 @@ class SessionOpener:
                 return known
             if row.retired_at is not None:
                 raise NotFound(f"the data set {request.dataset!r} is retired")
-            holdings = tx.holdings(row.name)
+            holdings = tx.taken(row.name)
             now = admitted(tx, row, actor, request, holdings)
             if now != dataset:
                 # Another session bought a fact, has a race, or spent of the budget: quickly planned, with scales that
@@ -267,7 +269,6 @@ class SessionOpener:
                 prepared = self._measured(row, replace(prepared, opening=self._plans.planned(now, request)))
             admitted(tx, row, actor, request, holdings, prepared.opening.plan)
             reply = self._begin(tx, row, actor, prepared, key)
-            _settle(tx, row.name)  # last, as it holds rows of closed sessions until the commit
             tx.commit()
         return reply
 
@@ -283,7 +284,7 @@ class SessionOpener:
             with self._store.write() as tx:
                 # Others may have been opened since it was prepared.
                 self._dummies.check(tx, actor, row.name)
-                holdings = tx.holdings(row.name)
+                holdings = tx.taken(row.name)
                 admitted(tx, row, actor, prepared.opening.request, holdings, prepared.opening.plan)
                 reply = self._begin(tx, row, actor, prepared, key)
                 tx.commit()
@@ -361,6 +362,7 @@ class SessionOpener:
         reply = orjson.dumps(view | why)
         if key is not None:
             tx.add_replies([key.row(reply, now, opens=True)])
+        _stand(tx, opened)  # last, as it holds rows of closed sessions until the commit
         return reply
 
     def _buy(self, purchase: Purchase, exact: int) -> Bought:

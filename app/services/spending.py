@@ -34,21 +34,32 @@ def account_of_owner(owner: str, budget: Budget, holdings: Iterable[Holding]) ->
     return Account.over(budget, his, impure=any(share.spent.pure is None for share, _ in his))
 
 
-def added_up(holdings: Iterable[Holding]) -> list[Holding]:
-    """What closed sessions have spent, as one holding for each owner and whether their noise was pure.
+def stood(standing: Iterable[Holding], opened: Holding, closed: Iterable[Holding]) -> list[Holding]:
+    """The sums that change where a session is opened and closed ones are settled: one for each owner and whether noise
+    is pure, of what open sessions were opened with, and of what closed ones have spent.
 
-    Accounts over these are those over the sessions (:meth:`Account.over` adds exactly).
+    Accounts over these are those over the sessions (:meth:`Account.over` adds exactly), but that what open ones have
+    spent counts as held.
     """
-    sums: dict[tuple[str, bool], Amounts] = {}
-    for each in holdings:
-        share = _share(each)
-        assert not share.reserved.renyi, "a closed session holds nothing"
-        key = each.owner, share.spent.pure is not None
-        sums[key] = sums.get(key, Amounts.none(pure=key[1])).plus(share.spent)
-    return [
-        Holding(owner, "0", str(spent.renyi), "0" if pure else None, _text(spent.pure), 1)
-        for (owner, pure), spent in sums.items()
-    ]
+    sums = {(each.owner, each.spent_pure is not None): _share(each) for each in standing}
+    changed = {}
+    for each, is_closed in [(opened, False), *((one, True) for one in closed)]:
+        key, moved = (each.owner, each.spent_pure is not None), _share(each)
+        none = Amounts.none(pure=key[1])
+        own = sums.get(key, Share(none, none))
+        if is_closed:
+            own = Share(own.reserved.minus(moved.reserved), own.spent.plus(moved.spent))
+        else:
+            own = Share(own.reserved.plus(moved.reserved), own.spent)
+        sums[key] = changed[key] = own
+    return [_holding(owner, share) for (owner, _), share in changed.items()]
+
+
+def opened_with(row: SessionRow) -> Holding:
+    """What a session that was just opened took, held or spent."""
+    share = _share(row)
+    total = share.reserved.plus(share.spent)
+    return _holding(row.owner, Share(total, Amounts.none(pure=total.pure is not None)))
 
 
 def check_share(account: Account, holds: Amounts, epsilon: Decimal) -> None:
@@ -245,6 +256,11 @@ def _share(row: SessionRow | Holding) -> Share:
         Amounts(Decimal(row.reserved), None if row.reserved_pure is None else Decimal(row.reserved_pure)),
         Amounts(Decimal(row.spent), None if row.spent_pure is None else Decimal(row.spent_pure)),
     )
+
+
+def _holding(owner: str, share: Share) -> Holding:
+    held, spent = share.reserved, share.spent
+    return Holding(owner, str(held.renyi), str(spent.renyi), _text(held.pure), _text(spent.pure), 1)
 
 
 def _movement(row: SessionRow, kind: LedgerKind, amounts: Amounts, sequence: int | None, at: str) -> LedgerRow:

@@ -97,9 +97,25 @@ sessions = Table(
     Column("head_hash", String(64), nullable=False),
     Column("opened_at", String(32), nullable=False),
     Column("closed_at", String(32)),
-    # Whether it is closed and part of what stands in :data:`standing`.
+    # Whether it is closed and part of what closed ones have spent in :data:`standing`.
     Column("settled", Boolean, nullable=False, server_default=false()),
-    Index("ix_sessions_unsettled", "dataset", sqlite_where=text("settled = 0"), postgresql_where=text("NOT settled")),
+    # What it was opened with, where that is part of what :data:`standing` has as held until it is settled.
+    Column("held", String(48)),
+    Column("held_pure", String(48)),
+    Index(
+        "ix_sessions_unsettled",
+        "dataset",
+        "status",
+        sqlite_where=text("settled = 0"),
+        postgresql_where=text("NOT settled"),
+    ),
+    # Those that are in no sum.
+    Index(
+        "ix_sessions_uncounted",
+        "dataset",
+        sqlite_where=text("settled = 0 AND held IS NULL"),
+        postgresql_where=text("NOT settled AND held IS NULL"),
+    ),
     # The order of lists: of all sessions, of a data set's, of one owner's, and of those that are open.
     Index("ix_sessions_dataset_opened_at_id", "dataset", "opened_at", "id"),
     Index("ix_sessions_opened_at_id", "opened_at", "id"),
@@ -129,7 +145,8 @@ connections = Table(
     Column("created_by", String(64), nullable=False),
 )
 
-#: What closed sessions have spent of a data set, added up by whose they are and whether their noise was pure.
+#: What sessions took of a data set, added up by whose they are and whether their noise is pure: what those that are
+#: settled have spent, and what all others that count were opened with.
 standing = Table(
     "standing",
     metadata,
@@ -138,6 +155,8 @@ standing = Table(
     Column("pure", Boolean, primary_key=True),
     Column("spent", String(48), nullable=False),
     Column("spent_pure", String(48)),
+    Column("held", String(48), nullable=False, server_default="0"),
+    Column("held_pure", String(48)),
 )
 
 #: ``kind`` of an entry: what a session needs to know of it when it is loaded again.

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from app.services import measuring, release_ends, release_jobs, release_measurin
 from app.services.answering import group
 from app.services.errors import BudgetExhausted, Conflict, NotFound, Unavailable
 from app.services.idempotency import IdempotencyKey
+from app.services.ports import Holding
 from app.services.release_jobs import ReleaseJobs
 from app.services.release_tasks import carried_out
 from app.services.upkeep import forfeit
@@ -192,6 +194,19 @@ def registered() -> tempfile.TemporaryDirectory[str]:
     )
     world.stop()
     return folder
+
+
+def took(holdings: Sequence[Holding]) -> dict[tuple[str, bool], tuple[Fraction, Fraction]]:
+    """What sessions hold or have spent in all, in both sums, by owner and by whether their noise is pure; of those who
+    took anything."""
+    found: dict[tuple[str, bool], tuple[Fraction, Fraction]] = {}
+    for each in holdings:
+        key = each.owner, each.spent_pure is not None
+        renyi, pure = found.get(key, (Fraction(0), Fraction(0)))
+        renyi += each.sessions * (Fraction(each.reserved) + Fraction(each.spent))
+        pure += each.sessions * (Fraction(each.reserved_pure or 0) + Fraction(each.spent_pure or 0))
+        found[key] = renyi, pure
+    return {key: sums for key, sums in found.items() if any(sums)}
 
 
 @pytest.fixture(autouse=True)
@@ -751,6 +766,19 @@ class Books(RuleBasedStateMachine):
             self.seen[name] = (totals, len(entries))
 
     @invariant()
+    def sums_are_those_over_sessions(self) -> None:
+        """What openings are admitted by is what a pass over all sessions finds, of every owner and of all."""
+        if not hasattr(self, "ann"):
+            return
+        with self.world.built.store.read() as tx:
+            for name in self.names:
+                passed, stands = tx.holdings(name), tx.taken(name)
+                assert took(stands) == took(passed)
+                assert tx.is_held(name) == any(
+                    Fraction(each.reserved) or Fraction(each.reserved_pure or 0) for each in passed
+                )
+
+    @invariant()
     def what_noise_was_drawn_for_is_charged(self) -> None:
         """Wholly where nothing of it is recorded; nobody is given back what it would have cost."""
         for id in self.begun:
@@ -812,15 +840,35 @@ def test_the_machine_sees_noise_that_is_not_charged(monkeypatch: pytest.MonkeyPa
         shutil.rmtree(machine.folder)
 
 
+def test_the_machine_sees_an_open_session_that_counts_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: what a session was opened with is in no sum, so that the next one would be admitted beside it. Catches a
+    machine that passes over all sessions alone."""
+    machine = Books()
+    machine.begin(pure=False)
+    opened_with = spending.opened_with
+    try:
+        machine.sums_are_those_over_sessions()
+        monkeypatch.setattr(spending, "opened_with", lambda row: replace(opened_with(row), reserved="0"))
+        machine.open_pure("numbers", 5)
+        with pytest.raises(AssertionError):
+            machine.sums_are_those_over_sessions()
+    finally:
+        monkeypatch.undo()
+        machine.world.stop()
+        shutil.rmtree(machine.folder)
+
+
 def test_the_machine_sees_a_sum_that_lacks_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: what a closed session has spent is not added up. Catches a machine in which nothing is."""
     machine = Books()
     machine.begin(pure=False)
-    added_up = spending.added_up
+    stood = spending.stood
     try:
         machine.one_sum_keeps_within_the_budget_and_both_fall_by_returns_alone()
         monkeypatch.setattr(
-            spending, "added_up", lambda holdings: added_up(replace(each, spent="0") for each in holdings)
+            spending,
+            "stood",
+            lambda standing, opened, closed: stood(standing, opened, [replace(each, spent="0") for each in closed]),
         )
         machine.close(number=1, faults=[])
         machine.open_pure("numbers", 5)

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, get_args
 
 from app.services.ports import (
@@ -57,7 +58,8 @@ class Tables:
     grants: dict[tuple[str, str], str] = field(default_factory=dict)
     sessions: dict[str, SessionRow] = field(default_factory=dict)
     settled: dict[str, bool] = field(default_factory=dict)
-    standing: dict[str, tuple[Holding, ...]] = field(default_factory=dict)
+    held: dict[str, Holding] = field(default_factory=dict)
+    standing: dict[tuple[str, str, bool], Holding] = field(default_factory=dict)
     entries: dict[tuple[str, int], EntryRow] = field(default_factory=dict)
     weights: dict[tuple[str, str], WeightsRow] = field(default_factory=dict)
     evidence: dict[int, EvidenceRow] = field(default_factory=dict)
@@ -99,6 +101,12 @@ def _need(table: Mapping[Any, Any], *keys: Any) -> None:
     """A row that refers to no other one is refused."""
     if any(key not in table for key in keys):
         raise StoreConflict
+
+
+def _counted(rows: Iterable[SessionRow]) -> list[Holding]:
+    """What sessions hold and have spent, those that agree together."""
+    found = Counter((row.owner, row.reserved, row.spent, row.reserved_pure, row.spent_pure) for row in rows)
+    return [Holding(*key, number) for key, number in found.items()]
 
 
 def _fitting(found: Sequence[tuple[Any, int]], most: int) -> tuple[list[Any], bool]:
@@ -316,26 +324,53 @@ class MemoryTransaction:
         return {name: cap for (name, holder), cap in self._tables.grants.items() if holder == principal}
 
     def holdings(self, dataset: str) -> list[Holding]:
-        settled = self._tables.settled
-        rows = [row for row in self._tables.sessions.values() if row.dataset == dataset and row.id not in settled]
-        counted = Counter((row.owner, row.reserved, row.spent, row.reserved_pure, row.spent_pure) for row in rows)
-        found = [Holding(*key, number) for key, number in counted.items()]
-        return sorted([*found, *self._tables.standing.get(dataset, ())], key=str)
-
-    def to_settle(self, dataset: str, most: int) -> tuple[list[str], list[Holding]]:
-        settled, rows = self._tables.settled, self._tables.sessions.values()
-        closed = [row for row in rows if row.dataset == dataset and row.status == "closed" and row.id not in settled][
-            :most
+        spent = [
+            replace(each, reserved="0", reserved_pure=None if each.spent_pure is None else "0")
+            for each in self.standing(dataset)
         ]
-        held = [Holding(row.owner, row.reserved, row.spent, row.reserved_pure, row.spent_pure, 1) for row in closed]
-        return [row.id for row in closed], [*held, *self._tables.standing.get(dataset, ())]
+        return sorted([*_counted(self._unsettled(dataset)), *spent], key=str)
 
-    def settle(self, dataset: str, sessions: Sequence[str], sums: Sequence[Holding]) -> None:
+    def taken(self, dataset: str) -> list[Holding]:
+        rows, held = self._unsettled(dataset), self._tables.held
+        closed = [row for row in rows if row.status == "closed"]
+        apart = [row for row in rows if row.status == "open" and row.id not in held]
+        off = Counter(held[row.id] for row in closed if row.id in held)
+        taken_off = [replace(each, sessions=-number) for each, number in off.items()]
+        return sorted([*self.standing(dataset), *taken_off, *_counted(closed), *_counted(apart)], key=str)
+
+    def is_held(self, dataset: str) -> bool:
+        rows = [row for row in self._unsettled(dataset) if row.status == "open"]
+        return any(Decimal(row.reserved) > 0 or Decimal(row.reserved_pure or 0) > 0 for row in rows)
+
+    def standing(self, dataset: str) -> list[Holding]:
+        return sorted((sums for (name, *_), sums in self._tables.standing.items() if name == dataset), key=str)
+
+    def to_settle(self, dataset: str, most: int) -> dict[str, Holding]:
+        closed = [row for row in self._unsettled(dataset) if row.status == "closed"][:most]
+        none = {row.id: Holding(row.owner, "0", "0", row.reserved_pure, "0", 1) for row in closed}
+        return {
+            row.id: replace(self._tables.held.get(row.id, none[row.id]), spent=row.spent, spent_pure=row.spent_pure)
+            for row in closed
+        }
+
+    def stand(
+        self, dataset: str, sums: Sequence[Holding], opened: Mapping[str, Holding], settled: Iterable[str]
+    ) -> None:
+        rows, gone = (
+            {(dataset, each.owner, each.spent_pure is not None): each for each in sums},
+            dict.fromkeys(settled, True),
+        )
+
         def step(tables: Tables) -> None:
-            tables.standing[dataset] = tuple(sums)
-            tables.settled |= dict.fromkeys(sessions, True)
+            tables.standing |= rows
+            tables.held |= opened
+            tables.settled |= gone
 
         self._do(step)
+
+    def _unsettled(self, dataset: str) -> list[SessionRow]:
+        rows, settled = self._tables.sessions.values(), self._tables.settled
+        return [row for row in rows if row.dataset == dataset and row.id not in settled]
 
     # sessions
     def session(self, id: str) -> SessionRow | None:

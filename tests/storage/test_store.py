@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from decimal import Decimal
 from functools import cache
 from itertools import chain
 from operator import attrgetter
@@ -364,6 +365,19 @@ class TestLogins:
             assert tx.logins(who.name) == [rows["kept"]]
 
 
+def one(row: SessionRow) -> Holding:
+    """What a session holds and has spent."""
+    return Holding(row.owner, row.reserved, row.spent, row.reserved_pure, row.spent_pure, 1)
+
+
+def known(rows: list[SessionRow], id: str, opened: Holding | None) -> Holding:
+    """What is told of a closed session that is to be settled: what it was opened with, where that counts."""
+    row = next(row for row in rows if row.id == id)
+    if opened is None:
+        return one(row)
+    return replace(one(row), reserved=opened.reserved, reserved_pure=opened.reserved_pure)
+
+
 class TestDatasets:
     def test_round_trip(self, store: SqlStore, data: DatasetRow) -> None:
         with store.read() as tx:
@@ -496,9 +510,10 @@ class TestDatasets:
             assert len(found) == 7
             assert tx.holdings("none") == []
 
-    def test_what_is_settled_is_told_as_a_sum(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
-        """Catches an open session that is settled, one that is settled twice, one that is told beside the sum that has
-        it, a sum of another data set, and sums of pure and other noise in one.
+    def test_sums_stand_for_sessions(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Of open sessions that count with what they were opened with, and of closed ones with what they have spent.
+        Catches an open session that is settled, one that is settled twice, one that is told beside the sum that has it,
+        a sum of another data set, sums of pure and other noise in one, and a session that is in no sum and not told.
         """
         elsewhere, somebody = dataset(), principal()
         closed = [
@@ -506,34 +521,68 @@ class TestDatasets:
             for owner in (who.name, somebody.name)
             for pure in ("0", None)
         ]
-        still = session(data.name, who.name, reserved="1", spent="7")
-        put(store, elsewhere, somebody, *closed, still, session(elsewhere.name, who.name, status="closed"))
-        with store.write() as tx:
-            tx.dataset(data.name, lock=True)
-            ids, spent = tx.to_settle(data.name, 3)
-            assert len(ids) == len(spent) == 3
-            assert set(ids) < {each.id for each in closed}
-            tx.settle(data.name, ids, [Holding(who.name, "0", "20", None, None, 1)])
-            tx.commit()
-        rest = [each for each in closed if each.id not in ids]
-        told = [Holding(row.owner, row.reserved, row.spent, row.reserved_pure, row.spent_pure, 1) for row in rest]
-        sums = [Holding(who.name, "0", "20", None, None, 1)]
+        still = session(data.name, who.name, reserved="1", spent="7", reserved_pure="2", spent_pure="3")
+        alone = session(data.name, who.name, reserved="1", spent="7", reserved_pure=None, spent_pure=None)
+        put(store, elsewhere, somebody, *closed, still, alone, session(elsewhere.name, who.name, status="closed"))
+        each = {row.id: one(row) for row in (*closed, still, alone)}
         with store.read() as tx:
-            open_one = Holding(who.name, still.reserved, still.spent, still.reserved_pure, still.spent_pure, 1)
-            assert tx.holdings(data.name) == sorted([*told, *sums, open_one], key=str)
-            assert len(tx.holdings(elsewhere.name)) == 1
-        last = [Holding(who.name, "0", "30", "0", "4", 1), Holding(who.name, "0", "20", None, None, 1)]
+            # Nothing counts yet.
+            assert tx.standing(data.name) == []
+            assert tx.taken(data.name) == tx.holdings(data.name) == sorted(each.values(), key=str)
+        # The first closed one counted when it was opened, with 9; the second never did.
+        opened, first = Holding(who.name, "8", "0", "5", "0", 1), Holding(who.name, "9", "0", "4", "0", 1)
+        sums = [Holding(who.name, "17", "0", "9", "0", 1)]
         with store.write() as tx:
             tx.dataset(data.name, lock=True)
-            ids, spent = tx.to_settle(data.name, 100)
-            assert (ids, sorted(spent, key=str)) == ([row.id for row in rest], sorted([*told, *sums], key=str))
-            tx.settle(data.name, ids, last)
+            tx.stand(data.name, sums, {still.id: opened, closed[0].id: first}, [])
+            tx.commit()
+        off, others = replace(first, sessions=-1), [each[row.id] for row in (*closed, alone)]
+        with store.read() as tx:
+            assert tx.standing(data.name) == sums
+            assert tx.taken(data.name) == sorted([*sums, off, *others], key=str)
+            none = Holding(who.name, "0", "0", "0", "0", 1)
+            assert tx.holdings(data.name) == sorted([*each.values(), none], key=str)
+            assert (tx.is_held(data.name), tx.is_held(elsewhere.name), tx.is_held("none")) == (True, False, False)
+        with store.write() as tx:
+            tx.dataset(data.name, lock=True)
+            settled = tx.to_settle(data.name, 3)
+            assert len(settled) == 3
+            assert set(settled) < {row.id for row in closed}
+            assert all(settled[id] == known(closed, id, first if id == closed[0].id else None) for id in settled)
+            sums = [Holding(who.name, "8", "7", "5", "0", 1), Holding(somebody.name, "0", "7", None, None, 1)]
+            tx.stand(data.name, sums, {}, settled)
+            tx.commit()
+        rest = [each[row.id] for row in closed if row.id not in settled]
+        with store.read() as tx:
+            # Sums that were not given anew are those of before; here there were none.
+            assert tx.standing(data.name) == sorted(sums, key=str)
+            off = [] if closed[0].id in settled else [replace(first, sessions=-1)]
+            assert tx.taken(data.name) == sorted([*sums, *off, *rest, each[alone.id]], key=str)
+            spent = [replace(sum_, reserved="0", reserved_pure=sum_.reserved_pure and "0") for sum_ in sums]
+            assert tx.holdings(data.name) == sorted([*spent, *rest, each[still.id], each[alone.id]], key=str)
+            assert len(tx.taken(elsewhere.name)) == 1
+        with store.write() as tx:
+            tx.dataset(data.name, lock=True)
+            last = tx.to_settle(data.name, 100)
+            assert set(last) == {row.id for row in closed} - set(settled)
+            tx.stand(data.name, sums, {}, last)
             tx.commit()
         with store.write() as tx:
-            tx.dataset(data.name, lock=True)
-            ids, spent = tx.to_settle(data.name, 100)
-            assert (ids, sorted(spent, key=str)) == ([], sorted(last, key=str))
-            assert tx.holdings(data.name) == sorted([*last, open_one], key=str)
+            assert tx.to_settle(data.name, 100) == {}
+            assert tx.taken(data.name) == sorted([*sums, each[alone.id]], key=str)
+
+    @pytest.mark.parametrize("reserved", ["0", "0.0", "0E-24", "1E-24", "0.000000000000000000000001"])
+    @pytest.mark.parametrize("pure", [None, "0E-30", "3"])
+    def test_whether_anything_is_held(
+        self, store: SqlStore, data: DatasetRow, who: PrincipalRow, reserved: str, pure: str | None
+    ) -> None:
+        """Of open sessions alone, and of both sums. Catches nothing that is written with an exponent, and the least
+        amount that is taken for nothing."""
+        held = Decimal(reserved) > 0 or Decimal(pure or 0) > 0
+        closed = session(data.name, who.name, status="closed", reserved="5")
+        put(store, closed, session(data.name, who.name, reserved=reserved, reserved_pure=pure))
+        with store.read() as tx:
+            assert tx.is_held(data.name) == held
 
 
 class TestSessions:
@@ -1364,7 +1413,8 @@ class TestTransactions:
             tx.forfeit_dataset(replace(data, forfeited="0.5"))
             tx.set_impure(data.name)
             tx.retire_dataset(data.name, "2026-01-01T00:00:00Z")
-            tx.settle(data.name, [new_session.id], [Holding(who.name, "0", "1", "0", "1", 1)])
+            sums = Holding(who.name, "1", "1", "1", "1", 1)
+            tx.stand(data.name, [sums], {new_session.id: sums}, [new_session.id])
             tx.add_event(b"event")
 
         return step
@@ -1744,7 +1794,8 @@ def test_rows_have_the_columns_of_their_tables() -> None:
         "release_files": ReleaseFile,
     }
     for table, row in kept.items():
-        # Whether a session is settled is the store's own matter.
-        assert {f.name for f in fields(row)} == set(metadata.tables[table].columns.keys()) - {"settled"}
+        # Which sessions sums stand for is the store's own matter.
+        own = {"settled", "held", "held_pure"} if table == "sessions" else set()
+        assert {f.name for f in fields(row)} == set(metadata.tables[table].columns.keys()) - own
     assert {f.name for f in fields(LedgerRow)} | {"id"} == set(metadata.tables["ledger"].columns.keys())
     assert {f.name for f in fields(EvidenceRow)} | {"id"} == set(metadata.tables["evidence"].columns.keys())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
-from sqlalchemy import case, delete, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Double, Select, case, cast, exists, func, literal, or_, select
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -16,15 +16,19 @@ from app.storage import tables as t
 from app.storage.transaction import BaseTransaction, bounded_wait
 
 c, s = t.datasets.c, t.sessions.c
-#: What a holding is told of: of sessions, and of those that are settled.
+#: What a holding is told of: of sessions, of what they were opened with, and of sums.
 _HELD = (s.owner, s.reserved, s.spent, s.reserved_pure, s.spent_pure)
+_NONE = literal("0")
+_OPENED = (s.owner, s.held, _NONE, s.held_pure, case((s.held_pure.is_not(None), _NONE), else_=None))
 _STANDING = (
     t.standing.c.owner,
-    literal("0"),
+    t.standing.c.held,
     t.standing.c.spent,
-    case((t.standing.c.pure, literal("0")), else_=None),
-    t.standing.c.spent_pure,
+    case((t.standing.c.pure, func.coalesce(t.standing.c.held_pure, _NONE)), else_=None),
+    case((t.standing.c.pure, t.standing.c.spent_pure), else_=None),
 )
+#: The same of closed ones alone.
+_SPENT = (_STANDING[0], _NONE, _STANDING[2], case((t.standing.c.pure, _NONE), else_=None), _STANDING[4])
 
 
 def _written(document: Any) -> Any:
@@ -153,41 +157,86 @@ class Datasets(BaseTransaction):
     def holdings(self, dataset: str) -> list[Holding]:
         """The holdings and spending of the sessions of a data set. Those of one owner that agree in all of it are told
         together, and those that are settled as one, whose spending is the sum.
+
+        All open sessions are passed over.
         """
         # One statement, which sees one state: between two of them sessions might be settled.
-        rows = self.connection.execute(
-            select(*_HELD, func.count())
-            .where(s.dataset == dataset, ~s.settled)
-            .group_by(*_HELD)
-            .union_all(select(*_STANDING, literal(1)).where(t.standing.c.dataset == dataset))
+        return self._holdings(
+            self._each(s.dataset == dataset, ~s.settled),
+            select(*_SPENT, literal(1)).where(t.standing.c.dataset == dataset),
         )
+
+    def taken(self, dataset: str) -> list[Holding]:
+        """The same sums, but that what open sessions have spent is told as if they held it still.
+
+        Sums stand for open sessions too; none of them is passed over, but for those that were opened before sums of
+        them were kept.
+        """
+        unsettled = s.dataset == dataset, ~s.settled
+        closed = *unsettled, s.status == "closed", s.held.is_not(None)
+        return self._holdings(
+            select(*_STANDING, literal(1)).where(t.standing.c.dataset == dataset),
+            # The sum has what they were opened with, and not what they have spent.
+            select(*_OPENED, -func.count()).where(*closed).group_by(*_OPENED),
+            self._each(*closed),
+            self._each(*unsettled, s.held.is_(None)),
+        )
+
+    def _each(self, *which: ColumnElement[bool]) -> Select[Any]:
+        """Some sessions, those that agree together."""
+        return select(*_HELD, func.count()).where(*which).group_by(*_HELD)
+
+    def _holdings(self, first: Select[Any], *others: Select[Any]) -> list[Holding]:
+        rows = self.connection.execute(first.union_all(*others))
         return sorted((Holding(*row) for row in rows), key=str)
 
-    def to_settle(self, dataset: str, most: int) -> tuple[list[str], list[Holding]]:
-        """Up to ``most`` closed sessions that are not settled, held until the commit; and what they and those that are
-        settled have spent. Those that others hold are left out.
+    def is_held(self, dataset: str) -> bool:
+        """Whether any open session of a data set holds something still."""
+        some = [cast(column, Double) > 0 for column in (s.reserved, s.reserved_pure)]
+        found = exists().where(s.dataset == dataset, ~s.settled, s.status == "open", or_(*some))
+        return bool(self.connection.execute(select(found)).scalar_one())
+
+    def standing(self, dataset: str) -> list[Holding]:
+        """The sums that stand for sessions: what those that are not settled were opened with, and what the others have
+        spent, by owner and by whether it is pure.
         """
+        return self._holdings(select(*_STANDING, literal(1)).where(t.standing.c.dataset == dataset))
+
+    def to_settle(self, dataset: str, most: int) -> dict[str, Holding]:
+        """Up to ``most`` closed sessions that are not settled, held until the commit: what each was opened with, as far
+        as that is part of a sum, and what it has spent. Those that others hold are left out.
+        """
+        opened = func.coalesce(s.held, _NONE), s.spent, func.coalesce(s.held_pure, s.reserved_pure), s.spent_pure
         closed = self.connection.execute(
-            select(s.id, *_HELD, literal(1))
+            select(s.id, s.owner, *opened, literal(1))
             .where(s.dataset == dataset, ~s.settled, s.status == "closed")
             .limit(most)
             .with_for_update(skip_locked=True)
-        ).all()
-        known = self.connection.execute(select(*_STANDING, literal(1)).where(t.standing.c.dataset == dataset))
-        return [id for id, *_ in closed], [*(Holding(*held) for _, *held in closed), *(Holding(*row) for row in known)]
+        )
+        return {id: Holding(*held) for id, *held in closed}
 
-    def settle(self, dataset: str, sessions: Sequence[str], sums: Sequence[Holding]) -> None:
-        """Have these sums stand for what these sessions, and those that were settled before, have spent."""
+    def stand(
+        self, dataset: str, sums: Sequence[Holding], opened: Mapping[str, Holding], settled: Iterable[str]
+    ) -> None:
+        """Have these sums stand for their owners: these sessions count with what they hold, those with what they have
+        spent.
+        """
         rows = [
             {
                 "dataset": dataset,
                 "owner": each.owner,
                 "pure": each.spent_pure is not None,
+                "held": each.reserved,
+                "held_pure": each.reserved_pure,
                 "spent": each.spent,
                 "spent_pure": each.spent_pure,
             }
             for each in sums
         ]
-        self.connection.execute(delete(t.standing).where(t.standing.c.dataset == dataset))
-        self.connection.execute(insert(t.standing), rows)
-        self.connection.execute(update(t.sessions).where(s.id.in_(sessions)).values(settled=True))
+        added = (pg_insert if self._locks else sqlite_insert)(t.standing)
+        changed = {name: added.excluded[name] for name in ("held", "held_pure", "spent", "spent_pure")}
+        keys = ["dataset", "owner", "pure"]
+        self.connection.execute(added.on_conflict_do_update(index_elements=keys, set_=changed), rows)
+        for id, held in opened.items():
+            self._change(t.sessions, s.id == id, held=held.reserved, held_pure=held.reserved_pure)
+        self._change(t.sessions, s.id.in_(list(settled)), settled=True)
