@@ -77,9 +77,10 @@ _LEAST_KAPPA = 0.25
 #: Where the number of questions is not declared it is taken to be twice those asked and so many, which says what is
 #: worth measuring for all of them.
 _UNDECLARED = 100
-#: What is paid then is shared with as many purchases to come as there were, and so many, u: of all that the opening
-#: leaves the n-th takes the part u/((n + u - 1)(n + u)), or more, and something is always left.
-_UNKNOWN = 4
+#: What is paid then is shared with so many purchases to come at first, and then with as many as there were before the
+#: last, and so many: of what the first leaves the n-th after it takes the part 4/((n + 3)(n + 4)), or more, and
+#: something is always left.
+_FIRST, _UNKNOWN = 1.5, 4
 #: Of what the interval of a question may miss that was chosen by what was released, the part of what was released.
 OLD_PART = 0.1
 #: What differs by no more than this factor differs by how it was computed.
@@ -801,11 +802,11 @@ class Policy:
         told = zip(question.attributes, question.partitions, strict=True)
         return Marginal.of(self._sizes, {a: p.met(starts[a]) if a in starts else None for a, p in told})
 
-    def _rest(self) -> int:
+    def _rest(self) -> float:
         """How many questions the budget is shared with that come after this one: all that were declared, or of an
         unknown number those that are taken to be paid for."""
         if self._funds.questions is None:
-            return self._purchases + _UNKNOWN
+            return self._purchases - 1 + _UNKNOWN if self._purchases else _FIRST
         return max(self._funds.questions - self._asked - 1, 0)
 
     def _later(self, question: Question, whole: bool) -> float:

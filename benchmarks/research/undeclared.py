@@ -36,6 +36,7 @@ SERIES: dict[str, Series] = {
     "purchases + 2": lambda purchases, asked, paid: purchases + 2,
     "purchases + 4": lambda purchases, asked, paid: purchases + 4,
     "purchases + 9": lambda purchases, asked, paid: purchases + 9,
+    "1.5, then purchases + 3": lambda purchases, asked, paid: purchases + 3 if purchases else 1.5,
 }
 
 

@@ -625,22 +625,22 @@ def test_a_wrong_number_of_questions_is_survived() -> None:
 
 @pytest.mark.parametrize("pure", [False, True])
 def test_shares_of_unknown_questions_begin_large_and_never_run_out(pure: bool) -> None:
-    """The first of a number that nobody declared has a fifth of what is left, the n-th purchase 4/((n + 3)(n + 4)), and
-    free answers take nothing. Would catch shares of a hundred questions, series that add up to more than there is, and
-    shares that fall with questions that cost nothing."""
+    """The first of a number that nobody declared has two fifths of what is left, the n-th purchase after it
+    4/((n + 3)(n + 4)) of the rest, and free answers take nothing. Would catch shares of a hundred questions, series
+    that add up to more than there is, and shares that fall with questions that cost nothing."""
     policy, rng = Policy(Residuals(SIZES), funds(questions=None)), np.random.default_rng(3)
     if pure:
         policy.mode = "laplace"
     left, asked = Fraction(1), Product.over({0: np.arange(SIZES[0]) < 1})
-    for n in range(1, 200):
+    for n in range(200):
         share = policy.share(asked, 1.0) if pure else 1 / (1 + policy._later(asked, whole=False))
-        paid = left * Fraction(1, n + 4)
-        assert share * float(left) == pytest.approx(4 / ((n + 3) * (n + 4)))
+        paid = Fraction(3, 5) * Fraction(4, (n + 3) * (n + 4)) if n else Fraction(2, 5)
+        assert share * float(left) == pytest.approx(float(paid))
         left -= paid
         for _ in range(int(rng.integers(0, 3))):
             policy.note(asked, paid=False)
         policy.note(asked, paid=True)
-    assert left == Fraction(4, 203)
+    assert left == Fraction(3, 5) * Fraction(4, 203)
 
 
 def test_errors_are_foretold_before_anything_is_drawn() -> None:
