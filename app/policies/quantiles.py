@@ -177,7 +177,8 @@ class Quantile(Kind[StatisticOfNumbers]):
         levels = tuple(round(level * unit) for level in self.asked.levels)
         if places < 2 or self._tells_numbers:
             return None
-        if any(abs(level / unit - asked) > SAME for level, asked in zip(levels, self.asked.levels, strict=True)):
+        told = zip(levels, self.asked.levels, strict=True)
+        if len({*levels}) < len(levels) or any(abs(level / unit - asked) > SAME for level, asked in told):
             return None
         # What divides the numbers does not matter: they are all alike.
         halves = self._marginal(Partition.runs(places, [0, places // 2]))
@@ -198,7 +199,7 @@ class Quantile(Kind[StatisticOfNumbers]):
             return None
         parts = np.arange(1, MOST_MARKS) / MOST_MARKS
         marks = np.unique(np.concatenate([[0, places], np.searchsorted(np.cumsum(base), parts)])).tolist()
-        blocks, whole = most_blocks(marks, groups.cells), (len(marks) - 1) * UNIT
+        blocks, whole = most_blocks(marks, groups.cells, len(levels)), (len(marks) - 1) * UNIT
         if not blocks:
             return None
         spread = math.sqrt(noise.variance) + math.sqrt(2) * scale

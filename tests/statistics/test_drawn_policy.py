@@ -88,6 +88,25 @@ def test_several_levels_are_drawn_at_once() -> None:
     assert not is_drawn(table(600), (0.5, 0.999))
 
 
+def test_levels_that_are_nearly_the_same_are_counted() -> None:
+    """0.3 and 0.1 + 0.2, which are one level in what is drawn. Would catch an answer that fails each time."""
+    assert not is_drawn(table(20_000), (0.3, 0.1 + 0.2))
+    assert not is_drawn(table(20_000), (0.25, 0.5, 0.5000000000005))
+
+
+def test_many_levels_look_at_no_more_blocks_than_a_few() -> None:
+    """Of 300,000 numbers, and of 19 levels. Would catch a draw that takes seconds."""
+    places = 300_000
+    policy = Policy(Residuals((places,), 1_000_000.0), means(8.0, pure=True, questions=1))
+    asked = Asking.of(
+        "quantile", Product.over({}), (0, places, 0.0, 1.0), tuple(np.round(np.arange(0.05, 0.96, 0.05), 2).tolist())
+    )
+    buy = Statistics(policy, {}).decide(asked, 8.0, None, 0.95)
+    assert buy is not None
+    assert isinstance(buy.strategy, DrawnQuantiles)
+    assert 1 << 18 < buy.strategy.parts[0].marginal.cells * len(asked.levels) <= 1 << 19
+
+
 def test_under_a_condition_on_the_numbers_themselves_they_are_counted() -> None:
     inside = np.zeros(NUMBERS)
     inside[:100] = 1

@@ -289,15 +289,19 @@ def test_what_is_none_is_refused(changes: dict[str, Any]) -> None:
 def test_too_many_blocks_are_refused() -> None:
     """And no more are looked for than are allowed: all numbers where they are few enough."""
     marks, groups = (0, 100, 100_000), 4
-    blocks = most_blocks(marks, groups)
+    blocks = most_blocks(marks, groups, 1)
     words = {"groups": Marginal.of((4,), {0: None}), "axis": 1, "size": 100_000, "marks": marks, "places": 100_000}
     rest = {"levels": (1,), "scale": Decimal(1), "near": (1,) * 4, "most": 2}
     fits = DrawnQuantiles.of_groups(**words, blocks=blocks, **rest)
     assert MOST_BLOCKS - 2 * groups <= fits.parts[0].cells <= MOST_BLOCKS
     with pytest.raises(ValueError, match="blocks"):
         DrawnQuantiles.of_groups(**words, blocks=blocks + 100, **rest)
-    assert most_blocks((0, 7, 9), 4) == 7
-    assert most_blocks((0, 1000), MOST_BLOCKS) == 0
+    with pytest.raises(ValueError, match="for all levels"):
+        DrawnQuantiles.of_groups(**words, blocks=blocks, **rest | {"levels": (1, 2, 3, 4, 5)})
+    fits = DrawnQuantiles.of_groups(**words, blocks=most_blocks(marks, groups, 5), **rest | {"levels": (1, 2, 3, 4, 5)})
+    assert 5 * fits.parts[0].marginal.cells <= 4 * MOST_BLOCKS
+    assert most_blocks((0, 7, 9), 4, 1) == 7
+    assert most_blocks((0, 1000), MOST_BLOCKS, 1) == 0
 
 
 def planted(change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:

@@ -37,6 +37,8 @@ LEVEL_DIGITS = 6
 UNIT = 1 << 20
 #: There are at most so many marks, draws, ranges, and blocks of numbers, all groups together, one of which is drawn.
 MOST_MARKS, MOST_DRAWS, MOST_RANGES, MOST_BLOCKS = 256, 1 << 9, 256, 1 << 17
+#: And so many blocks are looked at for all levels together, half a second.
+MOST_SCORES = 1 << 19
 #: Each range is so much wider than the one before it on the way from what was drawn, and from the sixth on.
 _WIDER, _WIDE, _FEW = (3, 2), (2, 1), 5
 #: In the place of what is drawn where nothing is.
@@ -91,6 +93,8 @@ class DrawnQuantiles(TableStrategy):
         fine, own = self.parts[0].marginal, self.parts == (Part(self.parts[0].marginal),)
         if not own or self.axis not in fine.attributes or fine.cells > MOST_BLOCKS:
             raise ValueError(f"quantiles are drawn of the numbers of records in at most {MOST_BLOCKS:,} blocks")
+        if fine.cells * len(self.levels) > MOST_SCORES:
+            raise ValueError(f"at most {MOST_SCORES:,} blocks are looked at for all levels")
         if fine.partition(self._along) != _divided(self._size, self._starts):
             raise ValueError("blocks are those between marks")
         steps = [near for near in self.near if near is not None]
@@ -334,12 +338,15 @@ def _cells(marginal: Marginal) -> dict[int, Partition | None]:
     return dict(zip(marginal.attributes, marginal.partitions, strict=True))
 
 
-def most_blocks(marks: Sequence[int], groups: int) -> int:
-    """The most blocks between two marks that so many groups have few enough of; 0 where there are none so few.
+def most_blocks(marks: Sequence[int], groups: int, levels: int) -> int:
+    """The most blocks between two marks that so many groups and levels have few enough of; 0 where none are few enough.
 
     All numbers are blocks by themselves where that is possible.
     """
-    widest, allowed = max(after - first for first, after in pairwise(marks)), MOST_BLOCKS // groups - 1
+    widest, allowed = (
+        max(after - first for first, after in pairwise(marks)),
+        min(MOST_BLOCKS, MOST_SCORES // levels) // groups - 1,
+    )
     return least_integer(lambda blocks: _count(marks, blocks) > allowed, 0, widest + 1) - 1
 
 
