@@ -30,6 +30,7 @@ def admitted(
     actor: Principal,
     request: SessionRequest,
     holdings: Sequence[Holding],
+    held: bool,
     plan: SessionPlan | None = None,
 ) -> PublicDataset:
     """Refuse what the actor may not hold or the data set does not have; give what the session is planned on.
@@ -43,6 +44,7 @@ def admitted(
         actor: who asks.
         request: what for.
         holdings: what was taken of the data set (:meth:`Transaction.taken`).
+        held: whether any open session held something, looked at before that: what closes between the two is taken off.
         plan: what it would take; None where there is none yet.
 
     Raises:
@@ -52,8 +54,7 @@ def admitted(
         _check_untouched(tx, row, request)
     dataset, account = standing(row, holdings)
     # What open sessions were opened with counts as held, though it may be spent.
-    whole = account.all_spent.whole if request.may_be_pure else None
-    dataset = replace(dataset, left=None if whole is None or tx.is_held(row.name) else whole)
+    dataset = replace(dataset, left=account.all_spent.whole if request.may_be_pure and not held else None)
     if plan is None:
         try:
             holds = (

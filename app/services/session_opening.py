@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ from app.services.ports import (
     Clock,
     DatasetRow,
     EvidenceRow,
+    Holding,
     NoisePort,
     PrivateStore,
     ReleaseRow,
@@ -84,6 +85,13 @@ class Prepared:
     release: bytes | None = None
     expected_seconds: float = 0.0
     expected: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+def _looked_at(tx: Transaction, row: DatasetRow) -> tuple[bool, Sequence[Holding]]:
+    """Whether anything is held of a data set whose noise is pure so far, and then what was taken of it. Under the lock
+    of its row nothing comes to be held meanwhile, but sessions may close: in this order the sums have that."""
+    held = not row.impure and tx.is_held(row.name)
+    return held, tx.taken(row.name)
 
 
 def _stand(tx: Transaction, opened: SessionRow) -> None:
@@ -183,14 +191,14 @@ class SessionOpener:
             dummy = self._dummies.made(actor, row)
             row = dummy.row
         with self._store.read() as tx:
-            holdings = tx.taken(row.name)
-            dataset = admitted(tx, row, actor, request, holdings)
+            held, holdings = _looked_at(tx, row)
+            dataset = admitted(tx, row, actor, request, holdings, held)
         with while_wanted(check):
             opening, why = self._plans.opening(dataset, request)
         seconds = self._plans.foretold(opening)
         with self._store.read() as tx:
             # What others took meanwhile is found under the data set's lock.
-            admitted(tx, row, actor, opening.request, holdings, opening.plan)
+            admitted(tx, row, actor, opening.request, holdings, held, opening.plan)
         if dummy is not None:
             return Prepared(opening, self._clock(), None, why=why, dummy=dummy)
         # Before anything waits for the data set: a file that has changed is read.
@@ -260,14 +268,14 @@ class SessionOpener:
                 return known
             if row.retired_at is not None:
                 raise NotFound(f"the data set {request.dataset!r} is retired")
-            holdings = tx.taken(row.name)
-            now = admitted(tx, row, actor, request, holdings)
+            held, holdings = _looked_at(tx, row)
+            now = admitted(tx, row, actor, request, holdings, held)
             if now != dataset:
                 # Another session bought a fact, has a race, or spent of the budget: quickly planned, with scales that
                 # are known. An exact one, whose program takes seconds, has been refused, as the data set is not
                 # untouched.
                 prepared = self._measured(row, replace(prepared, opening=self._plans.planned(now, request)))
-            admitted(tx, row, actor, request, holdings, prepared.opening.plan)
+            admitted(tx, row, actor, request, holdings, held, prepared.opening.plan)
             reply = self._begin(tx, row, actor, prepared, key)
             tx.commit()
         return reply
@@ -284,8 +292,8 @@ class SessionOpener:
             with self._store.write() as tx:
                 # Others may have been opened since it was prepared.
                 self._dummies.check(tx, actor, row.name)
-                holdings = tx.taken(row.name)
-                admitted(tx, row, actor, prepared.opening.request, holdings, prepared.opening.plan)
+                held, holdings = _looked_at(tx, row)
+                admitted(tx, row, actor, prepared.opening.request, holdings, held, prepared.opening.plan)
                 reply = self._begin(tx, row, actor, prepared, key)
                 tx.commit()
         except BaseException:

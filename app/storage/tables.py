@@ -155,7 +155,7 @@ standing = Table(
     Column("pure", Boolean, primary_key=True),
     Column("spent", String(48), nullable=False),
     Column("spent_pure", String(48)),
-    Column("held", String(48), nullable=False, server_default="0"),
+    Column("held", String(48), nullable=False),
     Column("held_pure", String(48)),
 )
 

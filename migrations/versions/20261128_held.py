@@ -21,6 +21,9 @@ def upgrade() -> None:
         op.add_column("sessions", column)
     op.add_column("standing", sa.Column("held", sa.String(length=48), nullable=False, server_default="0"))
     op.add_column("standing", sa.Column("held_pure", sa.String(length=48)))
+    # A server of the version before that still runs would write sums without what is held: it fails instead.
+    with op.batch_alter_table("standing") as batch:
+        batch.alter_column("held", existing_type=sa.String(length=48), existing_nullable=False, server_default=None)
     op.drop_index("ix_sessions_unsettled", table_name="sessions")
     op.create_index(
         "ix_sessions_unsettled",
