@@ -182,7 +182,9 @@ def make_engines(url: str) -> tuple[Engine, Engine]:
             raise DisconnectionError
 
     # A writer must see what was committed while it waited for a row, a reader the same all the way through.
-    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True), engine
+    # Whatever an operator has set for the database: the locks of rows serve no other level.
+    reading = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    return reading, engine.execution_options(isolation_level="READ COMMITTED")
 
 
 def database_bytes(engine: Engine, file: Path | None) -> int:

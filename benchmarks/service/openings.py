@@ -77,7 +77,9 @@ def copied(data: str, closed: int, still_open: int) -> None:
                 took = str(Decimal(one[1]) * (number // ANALYSTS + (status == "open" and owner == 0)))
                 key = one[0], f"analyst{owner}"
                 database.execute(
-                    "INSERT OR IGNORE INTO standing (dataset, owner, pure, spent) VALUES (?, ?, 0, '0')", key
+                    "INSERT INTO standing (dataset, owner, pure, held, spent) VALUES (?, ?, 0, '0', '0') "
+                    "ON CONFLICT DO NOTHING",
+                    key,
                 )
                 database.execute(f"UPDATE standing SET {column} = ? WHERE dataset = ? AND owner = ?", (took, *key))
         database.execute("ANALYZE")

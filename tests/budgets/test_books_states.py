@@ -38,7 +38,6 @@ from app.services import measuring, release_ends, release_jobs, release_measurin
 from app.services.answering import group
 from app.services.errors import BudgetExhausted, Conflict, NotFound, Unavailable
 from app.services.idempotency import IdempotencyKey
-from app.services.ports import Holding
 from app.services.release_jobs import ReleaseJobs
 from app.services.release_tasks import carried_out
 from app.services.upkeep import forfeit
@@ -58,6 +57,7 @@ from tests.kit.world import (
     make_world,
     open_session,
     query,
+    took,
     wait,
 )
 
@@ -194,19 +194,6 @@ def registered() -> tempfile.TemporaryDirectory[str]:
     )
     world.stop()
     return folder
-
-
-def took(holdings: Sequence[Holding]) -> dict[tuple[str, bool], tuple[Fraction, Fraction]]:
-    """What sessions hold or have spent in all, in both sums, by owner and by whether their noise is pure; of those who
-    took anything."""
-    found: dict[tuple[str, bool], tuple[Fraction, Fraction]] = {}
-    for each in holdings:
-        key = each.owner, each.spent_pure is not None
-        renyi, pure = found.get(key, (Fraction(0), Fraction(0)))
-        renyi += each.sessions * (Fraction(each.reserved) + Fraction(each.spent))
-        pure += each.sessions * (Fraction(each.reserved_pure or 0) + Fraction(each.spent_pure or 0))
-        found[key] = renyi, pure
-    return {key: sums for key, sums in found.items() if any(sums)}
 
 
 @pytest.fixture(autouse=True)

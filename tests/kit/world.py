@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from app.privacy.ledger import Amounts
 from app.server.protocol import HttpProtocol
 from app.services.answering.tickets import Ticket
 from app.services.idempotency import IdempotencyKey
+from app.services.ports import Holding
 from app.services.principals import Principal
 from app.services.services import Services
 from app.settings import Settings
@@ -291,6 +293,19 @@ class Audited:
 
     #: State, movements of the ledger, and what the session holds of its data set's budget.
     sessions: dict[str, tuple[Any, Any, Amounts]] = field(default_factory=dict)
+
+
+def took(holdings: Sequence[Holding]) -> dict[tuple[str, bool], tuple[Fraction, Fraction]]:
+    """What sessions hold or have spent in all, in both sums, by owner and by whether their noise is pure; of those who
+    took anything."""
+    found: dict[tuple[str, bool], tuple[Fraction, Fraction]] = {}
+    for each in holdings:
+        key = each.owner, each.spent_pure is not None
+        renyi, pure = found.get(key, (Fraction(0), Fraction(0)))
+        renyi += each.sessions * (Fraction(each.reserved) + Fraction(each.spent))
+        pure += each.sessions * (Fraction(each.reserved_pure or 0) + Fraction(each.spent_pure or 0))
+        found[key] = renyi, pure
+    return {key: sums for key, sums in found.items() if any(sums)}
 
 
 def audit_books(

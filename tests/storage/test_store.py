@@ -1799,3 +1799,22 @@ def test_rows_have_the_columns_of_their_tables() -> None:
         assert {f.name for f in fields(row)} == set(metadata.tables[table].columns.keys()) - own
     assert {f.name for f in fields(LedgerRow)} | {"id"} == set(metadata.tables["ledger"].columns.keys())
     assert {f.name for f in fields(EvidenceRow)} | {"id"} == set(metadata.tables["evidence"].columns.keys())
+
+
+@pytest.mark.postgres
+def test_locks_of_rows_hold_whatever_the_databases_isolation(postgres_url: str) -> None:
+    """An operator's default is repeatable read. Catches a writer that does not see what was committed while it waited
+    for a row, by which two sessions are admitted to one budget."""
+    name = make_url(postgres_url).database
+    admin = create_engine(make_url(postgres_url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'"))
+    admin.dispose()
+    opened = open_store(postgres_url)
+    try:
+        for _ in range(2):  # connections are used again
+            for begin, level in ((opened.read, "repeatable read"), (opened.write, "read committed")):
+                with begin() as tx:
+                    assert tx.connection.execute(text("SHOW transaction_isolation")).scalar_one() == level
+    finally:
+        opened.close()

@@ -343,10 +343,8 @@ def most_blocks(marks: Sequence[int], groups: int, levels: int) -> int:
 
     All numbers are blocks by themselves where that is possible.
     """
-    widest, allowed = (
-        max(after - first for first, after in pairwise(marks)),
-        min(MOST_BLOCKS, MOST_SCORES // levels) // groups - 1,
-    )
+    widest = max(after - first for first, after in pairwise(marks))
+    allowed = min(MOST_BLOCKS, MOST_SCORES // levels) // groups - 1
     return least_integer(lambda blocks: _count(marks, blocks) > allowed, 0, widest + 1) - 1
 
 
