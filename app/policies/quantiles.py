@@ -27,7 +27,15 @@ from app.measurements.noise import Noise
 from app.measurements.noise_search import rounded_up
 from app.measurements.pieces import Combination, Counts
 from app.measurements.rows import Rows
-from app.measurements.strategies.drawn import LEVEL_DIGITS, MOST_DRAWS, MOST_MARKS, UNIT, DrawnQuantiles, most_blocks
+from app.measurements.strategies.drawn import (
+    LEVEL_DIGITS,
+    MOST_DRAWS,
+    MOST_MARKS,
+    MOST_RANGES,
+    UNIT,
+    DrawnQuantiles,
+    most_blocks,
+)
 from app.measurements.strategies.tables import Draws, Part, TableStrategy
 from app.policies.kinds import ALIKE, Kind, moment_of
 from app.policies.table import Wanted
@@ -44,6 +52,8 @@ _APART = 0.06
 #: and each by this much coarser than the one before beyond; how many there are at least and at most; and when what is
 #: known is enough, in deviations of the noise that could be bought.
 _RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2, 3, 32, 1.5
+#: Far more ranges on one side than are ever measured.
+_FINEST = 1_024
 #: How many ranges there are at most where nobody knows where the quantiles of all records may be, and how many numbers
 #: each has at least: numbers that are told one by one tell sums as well, which are then not bought though they would be
 #: known better. And how many records each group is taken to have where nobody knows.
@@ -215,7 +225,7 @@ class Quantile(Kind[StatisticOfNumbers]):
             levels=levels,
             scale=rounded_up(scale),
             near=tuple(own.get(answer) for answer in answers.tolist()),
-            most=_MOST_RANGES,
+            most=min(_MOST_RANGES * len(levels), MOST_RANGES),
         )
         return Wanted(strategy, noise)
 
@@ -474,6 +484,7 @@ def _around(within: FloatArray, place: Place) -> IntArray:
     """
     # Fewer ranges have less noise in their sums, but tell less of where between their ends a quantile is.
     step = max(_RANGE, (place.spread / place.hidden / _UNEVEN) ** (1 / 3)) * place.hidden
+    step = max(step, place.spread / _FINEST)
     offsets, reached = [0.0], 0.0
     while reached < 1:
         reached += step

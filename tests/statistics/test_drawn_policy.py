@@ -16,7 +16,7 @@ from app.measurements.pieces import pieces_of
 from app.measurements.record import Measurement
 from app.measurements.strategies.drawn import DrawnQuantiles
 from app.policies.foretelling import Foretelling
-from app.policies.quantiles import DRAWN_PART, Quantile
+from app.policies.quantiles import DRAWN_PART, Place, Quantile, _around
 from app.policies.statistics import Statistics
 from app.policies.table import Policy, Wanted
 from app.spaces.partition import Marginal, Partition
@@ -105,6 +105,14 @@ def test_many_levels_look_at_no_more_blocks_than_a_few() -> None:
     assert buy is not None
     assert isinstance(buy.strategy, DrawnQuantiles)
     assert 1 << 18 < buy.strategy.parts[0].marginal.cells * len(asked.levels) <= 1 << 19
+
+
+def test_ranges_of_very_many_records_are_cut_as_fast() -> None:
+    """Of a thousand million records noise hides so few that ranges might be counted by the million, for each level.
+    Would catch a plan of a hundred levels that takes a minute."""
+    within = np.linspace(0, 1, 10_001)[1:]
+    ends = _around(within, Place(0.5, 0.5, 1.0, 1e-9))
+    assert 1_000 < len(ends) < 10_000
 
 
 def test_under_a_condition_on_the_numbers_themselves_they_are_counted() -> None:

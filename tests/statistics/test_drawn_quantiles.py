@@ -185,8 +185,8 @@ def test_the_price_is_that_of_counts_and_draws(gamma: int) -> None:
 @settings(max_examples=50)
 def test_counts_are_those_of_ranges_around_what_was_drawn(table: np.ndarray, seed: int) -> None:
     """Released without noise but in the draws: every record is counted once, in a range of its own group; ranges begin
-    at blocks, and no more of them than there may be. Catches ranges of another group, records that are lost between
-    ranges, and those without a number among the others."""
+    at blocks, and no more of them than there may be; draws that cross are put in order. Catches ranges of another
+    group, records that are lost between ranges, and those without a number among the others."""
 
     class Draws(kit.Noise):
         rng = np.random.default_rng(seed)
@@ -214,6 +214,7 @@ def test_counts_are_those_of_ranges_around_what_was_drawn(table: np.ndarray, see
     places = [(block.start + block.stop - 1) // 2 for block in blocks_of(of)]
     assert np.isin(counts.draws.places[[0, 2, 3]], places).all()
     assert (counts.draws.places[1] == -1).all()
+    assert (np.diff(counts.draws.places, axis=1) >= 0).all()
     again = Measurement.read(made.document())
     assert again.strategy == of
     assert again.document() == made.document()
@@ -324,6 +325,11 @@ def of_nobody(document: dict[str, Any]) -> None:
     document["values"][2] = 0
 
 
+def out_of_order(document: dict[str, Any]) -> None:
+    """The draws of two levels changed places, which cuts the same ranges."""
+    document["values"][:2] = [8, 0]
+
+
 def one_range_more(document: dict[str, Any]) -> None:
     document["values"][-1] = 1
 
@@ -350,7 +356,19 @@ def words(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [other_place, between_blocks, of_nobody, one_range_more, fewer, other_words, much, falling, words]
+    "change",
+    [
+        other_place,
+        between_blocks,
+        of_nobody,
+        out_of_order,
+        one_range_more,
+        fewer,
+        other_words,
+        much,
+        falling,
+        words,
+    ],
 )
 def test_documents_of_no_measurement_are_refused(change: Callable[[dict[str, Any]], None]) -> None:
     """Catches a draw that is no block's middle, or one for a group that had none, which would decide the ranges."""

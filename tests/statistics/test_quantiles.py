@@ -98,6 +98,18 @@ def test_quantiles_without_noise(level: float, place: int, interval: tuple[int, 
     assert EXACT.interval(level, 0.95) == interval
 
 
+@pytest.mark.parametrize(("variance", "weights"), [(3.9, (1, 0)), (16, (1, 1)), (48, (1, 3)), (65, (0, 1))])
+def test_what_was_drawn_and_what_was_counted_is_shown_as_their_mean(
+    variance: float, weights: tuple[float, float]
+) -> None:
+    """By the inverse of their variances, unless one is more than four times the other. A hundred records lie evenly on
+    a hundred numbers; the number below the middle was counted with a variance of 16, and the quantile drawn at 61.
+    Would catch a value that throws away half of what was paid, and weights of the wrong one."""
+    covariance = np.diag([0.0, 16.0, 0.0])
+    found = Distribution(np.array([0, 50, 100]), np.array([0.0, 50.0, 100.0]), covariance, drawn=((0.5, 61, variance),))
+    assert found.quantile(0.5, np.ones(100)) == round(float(np.average([61, 49], weights=weights)))
+
+
 @pytest.mark.slow
 def test_intervals_hold() -> None:
     """Of noisy counts of a known distribution nominal 95% intervals hold the quantile in 93% or more of 600 draws.

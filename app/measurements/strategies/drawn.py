@@ -203,6 +203,8 @@ class DrawnQuantiles(TableStrategy):
                 goal = level * int(below[-1])
                 score = np.minimum(np.minimum(goal - unit * before, unit * below - goal), 0)
                 draws[group, k] = middles[sampler.choose(score, Fraction(self.scale) * unit)]
+        # Draws of two levels may cross, and are the nearer to what they stand for in order.
+        draws.sort(axis=1)
         counts = np.add.reduceat(own, np.searchsorted(self._starts, self._begins(draws)), axis=1)
         noisy = np.zeros(self._counted, np.int64)
         noisy[:, : counts.shape[1]] = noise.on(counts.reshape(-1), sampler).reshape(counts.shape)
@@ -220,6 +222,8 @@ class DrawnQuantiles(TableStrategy):
         own = draws[self._drawn]
         if not np.isin(own, self._middles).all() or np.count_nonzero(draws != _NONE) > own.size:
             raise ValueError("what was drawn is the middle of a block")
+        if bool((np.diff(own, axis=1) < 0).any()):
+            raise ValueError("what was drawn ascends with the levels")
         if bool(counts[:, len(self._begins(draws)) :].any()):
             raise ValueError("more counts than ranges")
 
