@@ -30,7 +30,7 @@ logger = structlog.get_logger("app.http")
 _HEADERS = [(b"x-content-type-options", b"nosniff")]
 #: Of replies that do not say themselves for how long they may be kept.
 _NOT_KEPT = (b"cache-control", b"no-store")
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+_METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
 class MethodNotAllowed(CuratorError):
@@ -77,7 +77,8 @@ def _not_allowed(scope: Scope) -> Response:
         if route.matches(scope)[0] is not Match.NONE
     ]
     same = [route for route in matching if route.path == matching[0].path]
-    allowed = ", ".join(sorted({method for route in same for method in getattr(route, "methods", ())}))
+    methods = {method for route in same for method in getattr(route, "methods", ())}
+    allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
     reply = problems.response(MethodNotAllowed(f"this path does not take {scope['method'][:16]}: it takes {allowed}"))
     reply.headers["Allow"] = allowed
     return reply
@@ -120,6 +121,9 @@ class Observe:
 
             await self._app(scope, receive, send_type)
             return
+        if scope["method"] == "HEAD":
+            # As GET: the server leaves out the body, by its own scope.
+            scope = {**scope, "method": "GET"}
         status, began, trace = 0, time.time(), self._tracer.follow()
         FOLLOWED.set(trace)
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from curator_client import Curator, question
-from tests.kit.service import Service, ask, open_session, people, refused, serving, where
+from tests.kit.service import Service, ask, head, open_session, people, raw, refused, serving, where
 
 pytestmark = pytest.mark.api
 
@@ -113,6 +113,26 @@ def test_replies_are_neither_guessed_at_nor_kept(service: Service) -> None:
         assert reply.headers["x-content-type-options"] == "nosniff"
         assert reply.headers["cache-control"] == "no-store"
         assert "server" not in reply.headers
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/datasets", "/v1/nothing", "/v1/plans", "/docs"])
+def test_head_is_get_without_its_body(service: Service, path: str) -> None:
+    """The same status and the same head. Catches a probe by HEAD that is refused, and a body after the head, which the
+    connection's next reader would take for a reply."""
+    key = service.admin_key
+    told, looked = (raw(service.address, head(method, path, key)) for method in ("GET", "HEAD"))
+    assert told is not None
+    assert looked is not None
+    assert (looked.status, looked.body) == (told.status, b"")
+    assert told.body
+    assert {**looked.headers, "date": ""} == {**told.headers, "date": ""}
+
+
+def test_what_takes_get_is_said_to_take_head(service: Service) -> None:
+    """Would catch an Allow header that leaves out what is served."""
+    reply = service.admin.patch("/v1/datasets")
+    assert reply.status_code == 405
+    assert reply.headers["allow"] == "GET, HEAD, POST"
 
 
 def test_the_client_speaks_to_it(service: Service) -> None:
