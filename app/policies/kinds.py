@@ -422,7 +422,7 @@ class _Terms:
         if found is None:
             return None
         buy, after = found
-        if self._kind.ratio and bool((self._few < np.sqrt(after[:, 0, 0])).all()):
+        if self._kind.ratio and bool((self._few < np.sqrt(np.maximum(after[:, 0, 0], 0.0))).all()):
             return None
         known, both = float(np.mean(self._variances(self._before))), float(np.mean(self._variances(after)))
         # What is bought would be worth 1/(1/both - 1/known) by itself, as both are averaged by precision.
