@@ -904,15 +904,21 @@ class TestTime:
         assert ledger_of(desk.world.built.services, desk.name)["entries"] == []
 
     def test_a_start_goes_on_with_what_was_left(self, desk: Desk) -> None:
-        """Catches threads of which one takes for left what the other has just begun."""
-        if not desk.world.store.exclusive:
-            pytest.skip("other processes may be at work")
+        """Where no other process may be at work on it. Catches threads of which one takes for left what the other has
+        just begun, and a start that takes another server's work from it."""
         id = desk.ask()["id"]
         desk.here.before = die
         with dying():
             desk.jobs.work()
         jobs = desk.worker(Here(), quick=Here())
         jobs.start()
+        if not desk.world.store.exclusive:
+            other = desk.ask(epsilon=0.1)["id"]
+            jobs.wake()
+            eventually(lambda: desk.see(other)["status"] == "done")
+            jobs.stop()
+            assert desk.see(id)["status"] == "running"
+            return
         eventually(lambda: desk.see(id)["status"] == "done")
         jobs.stop()
         assert desk.world.noise.drawn == 2
