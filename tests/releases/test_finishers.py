@@ -107,7 +107,7 @@ def made(request: pytest.FixtureRequest) -> Iterator[Callable[[float], Finisher]
         return
     jobs = request.getfixturevalue("jobs")
     with at_work(jobs):
-        yield lambda seconds: TableFinisher(jobs, seconds)
+        yield lambda seconds: TableFinisher(jobs, seconds, "release")
 
 
 class Asked(threading.Thread):
@@ -214,6 +214,21 @@ def test_a_stop_is_for_good(made: Callable[[float], Finisher]) -> None:
         finisher.finish(b"result = b''", nothing)
 
 
+def test_several_at_once(made: Callable[[float], Finisher]) -> None:
+    """Each has its own result, and a cancel ends all. Catches a finisher that knows the last of them alone."""
+    finisher = made(60.0)
+    first = [Asked(finisher, f"result = b'{number}'".encode()) for number in range(3)]
+    for number, asked in enumerate(first):
+        assert asked.ended() is None
+        assert asked.result == b"%d" % number
+    others = [Asked(finisher, SLEEP) for _ in range(3)]
+    time.sleep(2.0)
+    begun = time.monotonic()
+    finisher.cancel()
+    assert all(isinstance(asked.ended(), WorkerDied) for asked in others)
+    assert time.monotonic() - begun < patience(2)
+
+
 def test_a_release_is_the_same_wherever_it_is_made(tmp_path: Path, jobs: JobTable, engine: Engine) -> None:
     """Byte for byte, and with it neither a private number nor a key is ever in the table. Catches an environment, a
     header or a result that a worker has and that tells more than what was released.
@@ -221,7 +236,7 @@ def test_a_release_is_the_same_wherever_it_is_made(tmp_path: Path, jobs: JobTabl
     task = recorded_task(tmp_path)
     here = ProcessFinisher(MEMORY, 600.0).finish(task, nothing)
     with at_work(jobs, ProcessFinisher):
-        assert TableFinisher(jobs, 600.0).finish(task, nothing) == here
+        assert TableFinisher(jobs, 600.0, "release").finish(task, nothing) == here
 
 
 def recorded_task(folder: Path) -> bytes:
@@ -243,7 +258,7 @@ def recorded_task(folder: Path) -> bytes:
 
 def test_nothing_is_left_in_the_table(jobs: JobTable, engine: Engine) -> None:
     """However it ends. Catches what was released, and would stand in the database for ever."""
-    finisher = TableFinisher(jobs, 60.0)
+    finisher = TableFinisher(jobs, 60.0, "release")
     with at_work(jobs):
         finisher.finish(b"result = b''", nothing)
         with pytest.raises(InvalidRequest):
@@ -263,7 +278,7 @@ def test_a_killed_worker_is_taken_over(jobs: JobTable, engine: Engine, postgres_
         "if first:\n    time.sleep(600)\nprogress(0.25)\ntime.sleep(3)\nresult = b'made'"
     ).encode()
     with process_at_work(postgres_url) as process:
-        asked = Asked(TableFinisher(jobs, 60.0), task)
+        asked = Asked(TableFinisher(jobs, 60.0, "release"), task)
         eventually(first.exists)
         eventually(lambda: any(row.progress == 0.5 for row in rows(engine)))
         process.kill()
@@ -278,7 +293,7 @@ def test_a_killed_worker_is_taken_over(jobs: JobTable, engine: Engine, postgres_
 def test_a_worker_that_is_alive_is_not_taken_over(jobs: JobTable, engine: Engine) -> None:
     """Catches a beat that is not written: the planted silence would last."""
     with at_work(jobs):
-        finisher = TableFinisher(jobs, 60.0)
+        finisher = TableFinisher(jobs, 60.0, "release")
         asked = Asked(finisher, SLEEP)
         running(engine)
         (before,) = rows(engine)
@@ -335,7 +350,7 @@ def test_a_job_has_one_worker(jobs: JobTable) -> None:
 def test_a_stopped_worker_gives_its_job_back(jobs: JobTable, engine: Engine) -> None:
     """At once, and as if it had never had it. Catches a job that waits for a silence, or that fails of an upgrade."""
     with at_work(jobs):
-        asked = Asked(TableFinisher(jobs, 60.0), b"import time; time.sleep(4); result = b'made'")
+        asked = Asked(TableFinisher(jobs, 60.0, "release"), b"import time; time.sleep(4); result = b'made'")
         running(engine)
     (row,) = rows(engine)
     assert (row.status, row.worker, row.claims) == ("waiting", None, 0)
@@ -346,7 +361,7 @@ def test_a_stopped_worker_gives_its_job_back(jobs: JobTable, engine: Engine) -> 
 
 def test_what_silences_workers_goes_through_three_of_them(jobs: JobTable, engine: Engine) -> None:
     """Catches a job that takes every machine with it, one after another."""
-    asked = Asked(TableFinisher(jobs, 60.0), b"")
+    asked = Asked(TableFinisher(jobs, 60.0, "release"), b"")
     eventually(lambda: len(rows(engine)) == 1)
     for _ in range(3):
         assert jobs.claim() is not None
@@ -373,7 +388,7 @@ def test_what_no_server_wants_any_more_is_given_back(jobs: JobTable, engine: Eng
         running(engine)
         silence(engine, "wanted")
         eventually(lambda: rows(engine)[0].status == "waiting")
-        assert TableFinisher(jobs, 60.0).finish(b"result = b'next'", nothing) == b"next"
+        assert TableFinisher(jobs, 60.0, "release").finish(b"result = b'next'", nothing) == b"next"
         assert rows(engine)[0].claims == 0
 
         def made() -> bool:
@@ -386,10 +401,10 @@ def test_what_no_server_wants_any_more_is_given_back(jobs: JobTable, engine: Eng
 
 def test_a_job_of_another_kind_is_refused(jobs: JobTable, engine: Engine) -> None:
     """As of a newer server. Catches a worker that does something else."""
-    asked = Asked(TableFinisher(jobs, 60.0), SLEEP)
+    asked = Asked(TableFinisher(jobs, 60.0, "release"), SLEEP)
     eventually(lambda: len(rows(engine)) == 1)
     with engine.begin() as connection:
-        connection.execute(update(t.jobs).values(kind="replay"))
+        connection.execute(update(t.jobs).values(kind="of tomorrow"))
     with at_work(jobs):
         assert isinstance(asked.ended(), WorkerDied)
     assert "same version" in str(asked.error)
@@ -398,7 +413,7 @@ def test_a_job_of_another_kind_is_refused(jobs: JobTable, engine: Engine) -> Non
 def test_what_is_too_large_for_a_row_is_told(jobs: JobTable, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_finisher, "MOST_BYTES", 10)
     with pytest.raises(WorkerDied, match="CURATOR_FINISHER=process"):
-        TableFinisher(jobs, 60.0).finish(b"x" * 11, nothing)
+        TableFinisher(jobs, 60.0, "release").finish(b"x" * 11, nothing)
     assert rows(engine) == []
 
 
@@ -423,7 +438,7 @@ def test_a_role_with_the_rights_of_a_worker_works_and_sees_nothing_else(jobs: Jo
     """Of every table but its own each right is denied; of that one it cannot put out, change or remove tasks."""
     with role_of_workers(postgres_url) as url:
         with process_at_work(url):
-            assert TableFinisher(jobs, 60.0).finish(b"result = b'made'", nothing) == b"made"
+            assert TableFinisher(jobs, 60.0, "release").finish(b"result = b'made'", nothing) == b"made"
         _, engine = make_engines(url)
         try:
             denied = [f"SELECT 1 FROM {name}" for name in t.metadata.tables if name != "jobs"]
