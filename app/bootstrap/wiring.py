@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 
 from app.bootstrap.audit_worker import ProcessChecker
 from app.bootstrap.clock import utc_now
+from app.bootstrap.dask_finisher import Cluster, DaskFinisher
 from app.bootstrap.lifecycle import Lifecycle
 from app.bootstrap.log_keys import keys_of_log
 from app.bootstrap.noise import SystemNoise
@@ -120,6 +121,9 @@ def _others(settings: Settings, engine: Engine) -> Callable[[Kind], Finisher] | 
     """Makes what has others do tasks of a kind; None where this machine does them."""
     if settings.finisher == "table":
         return partial(TableFinisher, JobTable(engine), settings.release_seconds)
+    if settings.finisher == "dask":
+        cluster = Cluster.of(settings)
+        return lambda kind: DaskFinisher(cluster, settings.memory_limit, settings.release_seconds)
     return None
 
 

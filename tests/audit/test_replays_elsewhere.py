@@ -18,22 +18,17 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from app.audit.against_log import Due, Found
-from app.audit.replay import MEMORY_LIMIT
 from app.audit.watching import Differs
 from app.bootstrap.audit_worker import AT_ONCE, ProcessChecker
-from app.bootstrap.nursery import Nursery
 from app.bootstrap.release_worker import ProcessFinisher
 from app.bootstrap.table_finisher import TableFinisher
-from app.report.checking import Task, checked
 from app.services.closed_forms import Damaged, sealed
-from app.services.release_jobs import Finisher
 from app.services.replay_tasks import carried_out, found_in, written
 from app.storage.database import make_engines
 from app.storage.job_table import JobTable
-from app.verifying.folder import opened
-from curator_client.log_folder import LogFolder
 from curator_client.proofs.findings import Unfollowed
 from tests.audit.auditing import audited, caught_up, started, story, until
+from tests.audit.folders import found_of
 from tests.audit.tampering import tell
 from tests.audit.test_report_against_replay import hurt, keep_all
 from tests.kit.patience import patience
@@ -49,14 +44,6 @@ def through_forms(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowe
     """Each transcript replayed as on another machine, which has the bytes of a task and nothing else."""
     for each in due:
         yield each if isinstance(each, Unfollowed) else found_in(carried_out(written(each)[1], nothing))
-
-
-def found_of(folder: Path, replays: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is found of a folder, and its report."""
-    note = (folder / "checkpoint").read_bytes()
-    verifier, checkpoint = LogFolder(folder).signed(note)
-    with opened(folder, checkpoint.size) as kept:
-        return checked(Task(verifier.text(), note), kept, MEMORY_LIMIT, lambda *_: None, replays)
 
 
 @pytest.mark.unit
@@ -222,18 +209,13 @@ def test_an_audit_with_others_tells_the_same(
     assert Counting.done >= AT_ONCE
 
 
-def failing(*_: float) -> Finisher:
-    """Others that make something else of every task: they run it as statements, which no closed form is."""
-    return ProcessFinisher(MEMORY, nursery=Nursery("tests.kit.doing"))
-
-
 @pytest.mark.api
 @pytest.mark.slow
 def test_what_others_cannot_do_is_done_here(
     service: Service, auditor: httpx.Client, alone: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers of another version, or with too little memory. Catches an audit that fails of its helpers."""
-    checking(service, ProcessChecker(MEMORY, failing), monkeypatch)
+    """They have too little memory. Catches an audit that fails of its helpers."""
+    checking(service, ProcessChecker(MEMORY, lambda: ProcessFinisher(1 << 16)), monkeypatch)
     assert told_of(auditor) == alone
 
 
