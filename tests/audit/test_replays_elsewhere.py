@@ -30,7 +30,8 @@ from curator_client.proofs.findings import Unfollowed
 from tests.audit.auditing import audited, caught_up, started, story, until
 from tests.audit.folders import found_of
 from tests.audit.tampering import tell
-from tests.audit.test_report_against_replay import hurt, keep_all
+from tests.audit.test_folder import log_of, played
+from tests.audit.test_report_against_replay import folder_of, hurt, keep_all
 from tests.kit.patience import patience
 from tests.kit.service import Service, open_session, people, serving
 from tests.releases.test_finishers import MEMORY, at_work, rows, silence
@@ -68,6 +69,35 @@ def test_the_same_is_found_of_whatever_is_changed(tmp_path: Path) -> None:
         seen |= {check["says"] for check in here[0]["checks"] if check["check"] == "replay"}
     assert len(seen) > 8
     assert any("does not have the line that the log has" in says for says in seen)
+
+
+@pytest.mark.unit
+def test_a_task_holds_what_auditors_have_and_nothing_more(tmp_path: Path) -> None:
+    """Line by line; beside those a line of numbers and hashes. Catches a number, a name or a key of the server in what
+    is handed to machines that see nothing else.
+    """
+    kept = folder_of(tmp_path, log_of(played()))
+    tasks: list[bytes] = []
+
+    def replays(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
+        for each in due:
+            assert isinstance(each, Due)
+            again, task = written(each)
+            tasks.append(task)
+            yield again.replayed(MEMORY, lambda _: None)
+
+    assert found_of(kept, replays)[0]["verdict"] == "holds"
+    ((_, first, *rest),) = (task.splitlines() for task in tasks)
+    lines = (kept / "entries.ndjson").read_bytes().splitlines()
+    assert set(rest) <= {*lines, *played().lines}
+    beside = json.loads(first)
+    assert {name: type(value) for name, value in beside.items() if name not in ("digests", "sizes", "sought")} == {
+        "entries": int,
+        "movements": int,
+    }
+    assert [len(bytes.fromhex(each)) for each in beside["digests"]] == [32, 32]
+    assert 0 < beside["sizes"][0] <= beside["sizes"][1] == len(lines)
+    assert beside["sought"] == []
 
 
 # ---------------------------------------------------------------------- the closed forms
