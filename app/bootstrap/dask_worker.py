@@ -15,6 +15,7 @@ from app.services.closed_forms import end_of
 TOPIC = "curator-progress"
 #: How often it is looked whether a task is still wanted, and how often progress is told at most, in seconds.
 LOOK_SECONDS, TOLD_SECONDS = 0.25, 0.25
+_NOT_BEGUN = b"the worker of the cluster could begin no process for it"
 
 
 def carried_out(task: bytes, memory_limit: int, seconds: float) -> bytes:
@@ -23,13 +24,12 @@ def carried_out(task: bytes, memory_limit: int, seconds: float) -> bytes:
     It is done in a process of its own, which ends when nobody wants it any more: when it was cancelled, or the
     connection of whoever asked for it has ended.
 
+    Nothing is raised: Dask would write the task into its log.
+
     Args:
         task: in its closed form.
         memory_limit: bytes that it may take.
         seconds: how long it may take.
-
-    Raises:
-        OSError: when no process can be begun.
     """
     from distributed import get_worker
 
@@ -56,6 +56,8 @@ def carried_out(task: bytes, memory_limit: int, seconds: float) -> bytes:
     progress(0.0)
     try:
         end, told = end_of(lambda: finisher.finish(task, progress))
+    except OSError:
+        end, told = "died", _NOT_BEGUN
     finally:
         ended.set()
         watching.join()

@@ -479,6 +479,25 @@ def test_what_is_cancelled_ends_on_the_cluster(cluster: Dask, tmp_path: Path) ->
     assert time.monotonic() - begun < patience(2)
 
 
+def test_what_a_killed_server_asked_of_a_cluster_ends(cluster: Dask, tmp_path: Path) -> None:
+    """kill -9 to the server. Catches a cluster that works for nobody."""
+    file = tmp_path / "process"
+    task = f"import os; open({str(file)!r}, 'w').write(str(os.getpid()))\n".encode() + SLEEP
+    code = (
+        "from app.bootstrap.dask_finisher import Cluster, DaskFinisher\n"
+        f"DaskFinisher({cluster.cluster!r}, {MEMORY}, 600.0).finish({task!r}, print)"
+    )
+    server = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, preexec_fn=end_with_tests)
+    try:
+        eventually(lambda: file.exists() and file.read_text() != "")
+    finally:
+        server.kill()
+        server.wait()
+    begun = time.monotonic()
+    eventually(lambda: gone(file))
+    assert time.monotonic() - begun < patience(2)
+
+
 def test_a_killed_worker_of_a_cluster_is_no_end(empty_cluster: Dask, tmp_path: Path) -> None:
     """SIGKILL in the midst: the cluster begins anew on another worker, and progress does not go back. Catches a release
     that fails of a machine that was turned off.
