@@ -167,10 +167,23 @@ class Settings(BaseSettings):
         description="Longest time in which something is made of a release's measurements; then it fails, and what was "
         "measured is kept and charged.",
     )
-    finisher: Literal["process", "table"] = Field(
+    dask_url: str | None = Field(
+        None,
+        pattern=r"^tls://[^@/\s]+:\d{1,5}$",
+        description="Scheduler of a Dask cluster, tls://HOST:PORT, for CURATOR_FINISHER=dask. Unset: none.",
+    )
+    dask_ca: Path | None = Field(
+        None, description="File (PEM) of the authority that signs the certificates of the cluster and of this server."
+    )
+    dask_certificate: Path | None = Field(
+        None, description="File (PEM) of the certificate that shows the cluster who this server is."
+    )
+    dask_key: Path | None = Field(None, description="File (PEM) of the key of that certificate.")
+    finisher: Literal["process", "table", "dask"] = Field(
         "process",
-        description="Who makes something of a release's measurements: a process beside the server, or with `table` "
-        "`curator work` on any machine, except for quick ones. `table` needs PostgreSQL.",
+        description="Who makes long releases and replays transcripts for audits: processes beside the server; with "
+        "`table` also `curator work` on any machine, which needs PostgreSQL; with `dask` also a cluster, which needs "
+        "the four settings CURATOR_DASK_*.",
     )
     max_body_bytes: ByteCount = Field(
         1024**3, ge=1024, description="Largest request body, uploads of data sets included."
@@ -277,11 +290,17 @@ class Settings(BaseSettings):
 
     @field_validator("finisher")
     @classmethod
-    def _beside_a_database(cls, value: str, info: ValidationInfo) -> str:
-        # Whoever can open an embedded database sees all of it.
+    def _where_others_work(cls, value: str, info: ValidationInfo) -> str:
+        # Whoever can open an embedded database sees all of it, and a cluster without TLS is anybody's.
         url = info.data.get("database_url")
         if value == "table" and (url is None or embedded_file(url) is not None):
-            raise ValueError("expected process, or a PostgreSQL database in CURATOR_DATABASE_URL")
+            raise ValueError("expected another one, or a PostgreSQL database in CURATOR_DATABASE_URL")
+        named = ("dask_url", "dask_ca", "dask_certificate", "dask_key")
+        missing = [name for name in named if info.data.get(name) is None]
+        if value == "dask" and missing:
+            raise ValueError(
+                f"expected another one, or a cluster: set {', '.join(PREFIX + name.upper() for name in missing)}"
+            )
         return value
 
     @field_validator("vault_url")

@@ -21,17 +21,18 @@ headers of data sets; and of one transcript at a time what its replay takes.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
 from app.audit import forms
-from app.audit.books import Held, Movement, Opened, Tally
-from app.audit.pins import Pin
-from app.audit.replay import MEMORY_LIMIT, replay_stream
+from app.audit.against_log import ANSWERS, Due, Found, Replays
+from app.audit.books import Held, Opened
+from app.audit.replay import MEMORY_LIMIT
 from app.audit.rules import Rules, opened_of
-from app.audit.watching import Differs, Lines, Watching
+from app.audit.watching import Differs, Lines
 from curator_client.proofs import records
 from curator_client.proofs.findings import Unfollowed
 from curator_client.proofs.threads import ENTRIES, Threads
@@ -84,8 +85,7 @@ class Transcripts:
         self._logged: dict[str, _Logged] = {}
         #: Sessions whose trailers name another size of the log.
         self._misplaced: list[str] = []
-        #: Measurements that the log does not have, and those of them that were found where they were made.
-        self._missing: Mapping[bytes, Pin] = {}
+        #: Measurements that the log does not have and that were found where they were made.
         self._found: set[bytes] = set()
         #: Summaries by session, of those whose transcripts follow.
         self.told: dict[str, dict[str, Any]] = {}
@@ -111,23 +111,46 @@ class Transcripts:
             logged.lines.add(line, measured=kind == "measurement")
             logged.size = self._rules.lines
 
-    def check(self, kept: Kept) -> Iterator[None]:
+    def check(self, kept: Kept, replays: Replays | None = None) -> Iterator[None]:
         """Look at each session, and then at what is of several: a step at a time, so that whoever stops at the first
         that does not follow can do so.
+
+        Args:
+            kept: the log and the transcripts.
+            replays: has the transcripts replayed; one after another and here where left out.
 
         Raises:
             OSError: when something cannot be read.
             Undecided: when a replay itself fails.
         """
-        self._missing = self._rules.pinned.missing
-        for session, logged in self._logged.items():
+        missing = self._rules.pinned.missing
+        sought: dict[str, set[bytes]] = {}
+        for name, pin in missing.items():
+            sought.setdefault(pin.dataset, set()).add(name)
+        waiting = deque[tuple[str, Due | Unfollowed]]()
+
+        def due() -> Iterator[Due | Unfollowed]:
+            for session, logged in self._logged.items():
+                waiting.append((session, self._due(kept, session, logged, sought)))
+                yield waiting[-1][1]
+
+        def here(each: Due | Unfollowed) -> Found | Unfollowed:
+            return each if isinstance(each, Unfollowed) else each.replayed(self._memory_limit, kept.heard)
+
+        for found in map(here, due()) if replays is None else replays(due()):
+            session, asked = waiting.popleft()
             try:
-                self._check(kept, session, logged)
+                if isinstance(found, Differs):
+                    raise self._difference(kept, session)
+                if isinstance(found, Unfollowed):
+                    raise found
+                assert isinstance(asked, Due)
+                self._take(asked, found)
             except Unfollowed as broken:
-                broken.dataset, broken.session = logged.dataset, session
+                broken.dataset, broken.session = self._logged[session].dataset, session
                 self._tell(broken)
             yield
-        for name, pin in self._missing.items() if self._only is None else ():
+        for name, pin in missing.items() if self._only is None else ():
             if name not in self._found:
                 problem = (
                     f"the session starts from the measurement {name.hex()}, which no transcript of its data set has"
@@ -147,42 +170,42 @@ class Transcripts:
         broken.check = "replay"
         self._rules.sink(broken, None)
 
-    def _check(self, kept: Kept, session: str, logged: _Logged) -> None:
-        thread, held = self._rules.threads.sessions[session], self._rules.books.sessions.get(session)
-        if held is None:
-            raise Unfollowed("a session has no movement")
-        opened = opened_of(forms.parse(kept.line_at(logged.header_at)), session)
+    def _due(self, kept: Kept, session: str, logged: _Logged, sought: Mapping[str, set[bytes]]) -> Due | Unfollowed:
+        """What the transcript of a session is held against; or that there is none, or nothing to hold it against."""
+        if session not in self._rules.books.sessions:
+            return Unfollowed("a session has no movement")
+        thread = self._rules.threads.sessions[session]
+        try:
+            header = kept.line_at(logged.header_at)
+            opened = opened_of(forms.parse(header), session)
+        except Unfollowed as broken:
+            return broken
         found = kept.transcript(session, release=thread.release)
         if found is None:
-            raise Unfollowed("the transcript is missing")
-        tally = Tally(opened, (Movement.read(forms.parse(kept.line_at(at))) for at in logged.movements))
-        sizes = logged.size, self._rules.lines
-        watching = Watching(opened, thread, logged.lines, sizes, tally, self._measured(opened))
-        with found as file:
-            try:
-                verdict = replay_stream(file, kept.heard, memory_limit=self._memory_limit, watch=watching)
-            except Differs:
-                raise self._difference(kept, session, release=thread.release) from None
-        if not verdict.ok:
-            raise Unfollowed(f"the transcript does not replay: {verdict.problem}", entry=verdict.sequence)
-        if watching.misplaced:
+            return Unfollowed("the transcript is missing")
+        return Due(
+            header.rstrip(b"\n"),
+            opened,
+            map(kept.line_at, logged.movements),
+            thread.entries,
+            logged.lines.digests(),
+            (logged.size, self._rules.lines),
+            sought.get(opened.public.spec.name, ()) if opened.shares else (),
+            found,
+        )
+
+    def _take(self, due: Due, found: Found) -> None:
+        """Take in what a transcript tells that follows."""
+        session = due.opened.session
+        if found.misplaced:
             self._misplaced.append(session)
-        self.told[session] = _session(opened, held, verdict.summary, watching)
+        self._found |= found.made
+        self.told[session] = _session(due.opened, self._rules.books.sessions[session], found)
 
-    def _measured(self, opened: Opened) -> Callable[[bytes], None]:
-        """Notes what a session measured and the log does not have, by its hash."""
-
-        def note(name: bytes) -> None:
-            pin = self._missing.get(name)
-            if pin is not None and opened.shares and pin.dataset == opened.public.spec.name:
-                self._found.add(name)
-
-        return note
-
-    @staticmethod
-    def _difference(kept: Kept, session: str, *, release: bool) -> Unfollowed:
+    def _difference(self, kept: Kept, session: str) -> Unfollowed:
         """Where a transcript and the log's lines of its session part."""
         threads, entries = Threads(), 0
+        release = self._rules.threads.sessions[session].release
         first, second = (kept.transcript(session, release=release) for _ in range(2))
         assert first is not None
         assert second is not None
@@ -208,25 +231,23 @@ def _own_lines(file: BinaryIO, session: str, *, measured: bool) -> Iterator[byte
                 yield line
 
 
-def _session(opened: Opened, held: Held, found: dict[str, Any], watching: Watching) -> dict[str, Any]:
+def _session(opened: Opened, held: Held, found: Found) -> dict[str, Any]:
     """The summary of a session; see :meth:`app.audit.verdict.FolderVerdict.document`."""
-    kinds = ("hypothesis", "estimate", "cached", "unverified", "measurement")
-    answers = 0 if opened.release else sum(found[f"{kind}_answers"] for kind in kinds)
-    share = held.share
+    told, share = found.summary, held.share
     return {
         "session": opened.session,
         "dataset": held.dataset,
         "release": opened.release,
         "construction": opened.construction,
-        "status": found["status"],
+        "status": told["status"],
         "opened_at": opened.opened_at,
-        "entries": found["entries"],
-        "answers": answers,
-        "measurements": found["measurement_answers"],
-        "forfeits": found["forfeit_answers"],
+        "entries": told["entries"],
+        "answers": 0 if opened.release else sum(told[name] for name in ANSWERS),
+        "measurements": told["measurement_answers"],
+        "forfeits": told["forfeit_answers"],
         "spent": share.spent.document(),
         "reserved": share.reserved.document(),
-        "head_hash": found["head_hash"],
-        "entries_not_in_log": watching.beyond,
-        "movements_not_in_log": watching.tally.missing,
+        "head_hash": told["head_hash"],
+        "entries_not_in_log": found.beyond,
+        "movements_not_in_log": found.missing,
     }

@@ -13,7 +13,6 @@ from app.audit.replay import Replaying
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
 from curator_client.proofs.findings import Unfollowed
-from curator_client.proofs.threads import Thread
 
 
 class Differs(Unfollowed):
@@ -44,8 +43,8 @@ class Watching:
 
     Args:
         opened: the session's header, as the log has it.
-        thread: how far the log has come with it.
-        logged: the lines that the log has of it.
+        entries: how many the log has of it.
+        digests: of the lines that the log has of it.
         sizes: of the smallest log that has all of these, and of the log as it is kept.
         tally: of its movements.
         measured: hears of the hash of each measurement that the session made.
@@ -54,14 +53,14 @@ class Watching:
     def __init__(
         self,
         opened: Opened,
-        thread: Thread,
-        logged: Lines,
+        entries: int,
+        digests: tuple[bytes, ...],
         sizes: tuple[int, int],
         tally: Tally,
         measured: Callable[[bytes], None],
     ) -> None:
         self._sizes = sizes
-        self._opened, self._thread, self._logged, self.tally = opened, thread, logged, tally
+        self._opened, self._entries, self._digests, self.tally = opened, entries, digests, tally
         self._measured, self._lines = measured, Lines()
         self._compared = self._begun = False
         #: What was measured at the opening, and by the entries of a release, in all.
@@ -86,7 +85,7 @@ class Watching:
         else:
             self._begin(state)
             self._add(line, sequence, measured=False)
-            if sequence == self._thread.entries:
+            if sequence == self._entries:
                 self._compare()
             if state.price is None:
                 return
@@ -96,13 +95,13 @@ class Watching:
                 self.tally.charge(state.price, sequence, record["recorded_at"])
 
     def _add(self, line: bytes, sequence: int, *, measured: bool) -> None:
-        if sequence > self._thread.entries:
+        if sequence > self._entries:
             self._compare()
         self._lines.add(line.rstrip(b"\n"), measured=measured)
 
     def _compare(self) -> None:
         """Hold the lines up to the last one that the log has against those there."""
-        if not self._compared and self._lines.digests() != self._logged.digests():
+        if not self._compared and self._lines.digests() != self._digests:
             raise Differs("the transcript does not begin with the lines of the log")
         self._compared = True
 
@@ -116,10 +115,10 @@ class Watching:
     def _end(self, record: dict[str, Any], state: Replaying) -> None:
         sequence = record["entries"]
         self._begin(state)
-        if sequence < self._thread.entries:
+        if sequence < self._entries:
             raise Unfollowed("the log has entries that the transcript lacks", entry=sequence + 1)
         self._compare()
-        self.beyond = sequence - self._thread.entries
+        self.beyond = sequence - self._entries
         covering, kept = self._sizes
         told = record.get("log_size")
         self.misplaced = told is not None and (told <= kept if self.beyond else told != covering)

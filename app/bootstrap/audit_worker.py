@@ -1,7 +1,8 @@
 """The process that checks a copy of the log: it has no private data, no key that signs and no database, and asks the
 server for one transcript at a time.
 
-It is forked and ended as those that finish releases (:mod:`.nursery`).
+It is forked and ended as those that finish releases (:mod:`.nursery`). Where others work for the server, it has some
+transcripts replayed by them, and goes on with the next ones meanwhile.
 """
 
 from __future__ import annotations
@@ -13,21 +14,33 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, BinaryIO, NoReturn
 
 import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: F401 - loaded once, for all that are forked
 import orjson
+import structlog
 
+from app.audit.against_log import Due, Found
 from app.audit.failures import Undecided
 from app.bootstrap.nursery import LENGTH, Nursery, Workplace, fork_for_each, receive, send, stand_back, take
 from app.bootstrap.process import limit_memory
 from app.report.checking import Stage, Task, checked
 from app.report.page import BY_SERVICE, page
 from app.services.audit_ports import CheckerDied, Copy, Outcome, Transcribed
+from app.services.closed_forms import Damaged
+from app.services.release_jobs import Finisher
+from app.services.replay_tasks import found_in, written
 from app.verifying.folder import LogLines
+from curator_client.proofs.findings import Unfollowed
 from curator_client.proofs.notes import Checkpoint, Verifier
 
+logger = structlog.get_logger(__name__)
+
+#: Transcripts that others replay at a time at most, and the bytes of these.
+AT_ONCE, MOST_BYTES = 8, 64 << 20
 #: Seconds between two words about progress.
 _TOLD_SECONDS = 0.1
 _TOO_LARGE = "to check it takes more memory than the server allows (CURATOR_MEMORY_LIMIT)"
@@ -44,11 +57,13 @@ class ProcessChecker:
 
     Args:
         memory_limit: bytes that one may take, beside what its process has taken when it begins.
+        others: makes what has transcripts replayed elsewhere, for one log; None where nobody else works.
     """
 
-    def __init__(self, memory_limit: int) -> None:
-        self._memory_limit = memory_limit
+    def __init__(self, memory_limit: int, others: Callable[[], Finisher] | None = None) -> None:
+        self._memory_limit, self._others = memory_limit, others
         self._place = Workplace(_NURSERY)
+        self._away: _Away | None = None
 
     def check(self, copy: Copy, transcript: Transcribed, progress: Callable[[dict[str, Any]], None]) -> Outcome:
         """What is found.
@@ -58,10 +73,12 @@ class ProcessChecker:
             CheckerDied: when the process ended before.
             OSError: when no process can be begun.
         """
+        self._away = None if self._others is None else _Away(self._others())
         try:
             with self._place.working(copy.lines.fileno()) as connection:
                 send(connection, b"%d" % self._memory_limit)
-                send(connection, pickle.dumps((copy.key, copy.note, copy.earlier, copy.session)))
+                asked = (copy.key, copy.note, copy.earlier, copy.session, self._away is not None)
+                send(connection, pickle.dumps(asked))
                 while True:
                     kind, told = pickle.loads(receive(connection))  # noqa: S301 - from this program
                     if kind == "progress":
@@ -69,20 +86,71 @@ class ProcessChecker:
                     elif kind == "transcript":
                         with transcript(told) as file:
                             send(connection, b"%d" % (file is not None), *([] if file is None else [file.fileno()]))
+                    elif kind == "replay" and self._away is not None:
+                        self._away.put(*told)
+                    elif kind == "replayed" and self._away is not None:
+                        send(connection, pickle.dumps(self._away.back(awaited=told)))
                     elif kind == "outcome":
                         return told  # type: ignore[no-any-return]
                     else:
                         raise told
         except (EOFError, ConnectionError):
             raise CheckerDied(_KILLED) from None
+        finally:
+            if self._away is not None:
+                self._away.close()
 
     def cancel(self) -> None:
         """End what is under way, if anything is."""
         self._place.cancel()
+        if self._away is not None:
+            self._away.end()
 
     def stop(self) -> None:
         """End what is under way, and begin nothing more."""
         self._place.stop()
+        self.cancel()
+
+
+class _Away:
+    """Replays of one log's transcripts that others do.
+
+    Args:
+        finisher: has them done, and nothing else.
+    """
+
+    def __init__(self, finisher: Finisher) -> None:
+        self._finisher = finisher
+        self._threads = ThreadPoolExecutor(AT_ONCE, "replays")
+        self._replays: dict[Future[bytes], int] = {}
+
+    def put(self, number: int, task: bytes) -> None:
+        """Have a task done, under a number."""
+        self._replays[self._threads.submit(self._finisher.finish, task, lambda _: None)] = number
+
+    def back(self, *, awaited: bool) -> list[tuple[int, bytes | None]]:
+        """What has been done since the last time, by its numbers; None of what nobody could do. Where that is awaited,
+        there is at least one.
+        """
+        done, _ = wait(self._replays, None if awaited else 0.0, FIRST_COMPLETED)
+        return [(self._replays.pop(each), _result(each)) for each in done]
+
+    def end(self) -> None:
+        """End all that is under way, and begin nothing more."""
+        self._finisher.stop()
+
+    def close(self) -> None:
+        """The same, and wait until that has ended."""
+        self.end()
+        self._threads.shutdown(cancel_futures=True)
+
+
+def _result(done: Future[bytes]) -> bytes | None:
+    error = done.exception()
+    if error is not None:
+        logger.warning("a transcript that others should replay is replayed here", error=type(error).__name__)
+        return None
+    return done.result()
 
 
 class _Asked(LogLines):
@@ -105,6 +173,65 @@ class _Asked(LogLines):
         return iter(())
 
 
+class _Spread:
+    """Has as many transcripts as may be replayed by others, and all that come meanwhile here.
+
+    Args:
+        connection: to the server, which hands them on.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        #: What is replayed elsewhere, with its bytes, and what was found of those that follow on others.
+        self._away: dict[int, tuple[Due, int]] = {}
+        self._found: dict[int, Found | Unfollowed] = {}
+        self._told = 0
+
+    def __call__(self, due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
+        """What becomes of each, in their order."""
+        for number, each in enumerate(due):
+            if self._away:
+                self._take_back(awaited=False)
+            if isinstance(each, Unfollowed):
+                self._found[number] = each
+            else:
+                self._replay(number, each)
+            yield from self._in_order()
+        while self._away:
+            self._take_back(awaited=True)
+            yield from self._in_order()
+
+    def _replay(self, number: int, due: Due) -> None:
+        with due.transcript as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            due = replace(due, transcript=nullcontext(file))
+            if len(self._away) == AT_ONCE or sum(held for _, held in self._away.values()) + size > MOST_BYTES:
+                self._found[number] = _replayed(due)
+                return
+            due, task = written(due)
+        self._away[number] = due, size
+        send(self._connection, pickle.dumps(("replay", (number, task))))
+
+    def _take_back(self, *, awaited: bool) -> None:
+        send(self._connection, pickle.dumps(("replayed", awaited)))
+        for number, result in pickle.loads(receive(self._connection)):  # noqa: S301 - from the server
+            due, _ = self._away.pop(number)
+            try:
+                self._found[number] = _replayed(due) if result is None else found_in(result)
+            except Damaged:  # others may have made something else of it
+                self._found[number] = _replayed(due)
+
+    def _in_order(self) -> Iterator[Found | Unfollowed]:
+        while self._told in self._found:
+            self._told += 1
+            yield self._found.pop(self._told - 1)
+
+
+def _replayed(due: Due) -> Found | Unfollowed:
+    return due.replayed(_ANY, lambda _: None)
+
+
 def _work(connection: socket.socket, log: int) -> None:
     """Check one log and tell what was found, behind requests, and with only so much memory."""
     stand_back(connection)
@@ -123,11 +250,11 @@ def _work(connection: socket.socket, log: int) -> None:
 
     limit_memory(int(receive(connection)))
     try:
-        key, note, earlier, session = pickle.loads(receive(connection))  # noqa: S301 - from the server
+        key, note, earlier, session, others = pickle.loads(receive(connection))  # noqa: S301 - from the server
         task = Task(key, note, None if earlier is None else Checkpoint.parse(earlier), session)
         with os.fdopen(log, "rb") as lines:
             kept = _Asked(lines, Verifier.parse(key).checkpoint(note).size, connection)
-            result, document = checked(task, kept, _ANY, progress)
+            result, document = checked(task, kept, _ANY, progress, _Spread(connection) if others else None)
         reports = {"application/json": orjson.dumps(document), "text/html": page(document, BY_SERVICE).encode()}
         tell("outcome", Outcome(result, reports))
     except (ConnectionError, EOFError):

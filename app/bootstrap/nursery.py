@@ -105,7 +105,7 @@ class Nursery:
 
 
 class Workplace:
-    """Where one process at a time works for the server, behind requests. It may be ended from any thread.
+    """Where processes work for the server, behind requests. They may be begun and ended from any thread.
 
     Args:
         nursery: forks the processes, which :func:`stand_back` before anything else.
@@ -113,7 +113,7 @@ class Workplace:
 
     def __init__(self, nursery: Nursery) -> None:
         self._nursery = nursery
-        self._process: int | None = None
+        self._processes = set[int]()
         self._guard, self._stopped = threading.Lock(), False
 
     @contextmanager
@@ -129,12 +129,12 @@ class Workplace:
             if self._stopped:
                 raise EOFError
             connection, process = self._begun(descriptors)
-            self._process = process
+            self._processes.add(process)
         try:
             yield connection
         finally:
             with self._guard:
-                self._process = None
+                self._processes.remove(process)
             _kill(process)
             _wait(process)
             os.close(process)
@@ -152,8 +152,8 @@ class Workplace:
     def cancel(self) -> None:
         """End what is under way, if anything is."""
         with self._guard:
-            if self._process is not None:
-                _kill(self._process)
+            for process in self._processes:
+                _kill(process)
 
     def stop(self) -> None:
         """End what is under way, and begin nothing more."""

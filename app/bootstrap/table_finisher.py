@@ -1,4 +1,4 @@
-"""Releases are finished by workers on other machines, over a table of the database that is all they see."""
+"""Tasks are done by workers on other machines, over a table of the database that is all they see."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.patience import Progress
-from app.releases.finishing import TookTooLong, WorkerDied
-from app.services.release_tasks import refused
-from app.storage.job_table import MOST_BYTES, MOST_CLAIMS, SILENT_SECONDS, JobTable
+from app.releases.finishing import WorkerDied
+from app.services.closed_forms import result_of
+from app.storage.job_table import MOST_BYTES, MOST_CLAIMS, SILENT_SECONDS, JobTable, Kind
 
 logger = structlog.get_logger(__name__)
 
@@ -25,27 +25,28 @@ _CANCELLED = "it was ended before it was done"
 _REMOVED = "its row was removed from the table of jobs"
 _GIVEN_UP = f"{MOST_CLAIMS} workers took it one after another and fell silent; their logs say why"
 _TOO_LARGE = (
-    f"its measurements take more than the {MOST_BYTES >> 20} MiB that a row of jobs may have; with "
+    f"what it is made of takes more than the {MOST_BYTES >> 20} MiB that a row of jobs may have; with "
     "CURATOR_FINISHER=process this server works on it itself"
 )
 
 
 class TableFinisher:
-    """Has jobs done by whichever worker takes them from the table.
+    """Has tasks done by whichever worker takes them from the table.
 
     Args:
         jobs: the table.
-        seconds: how long a worker may work on a job. The time in which none takes it does not count.
+        seconds: how long a worker may work on a task. The time in which none takes it does not count.
+        kind: what they are.
     """
 
-    def __init__(self, jobs: JobTable, seconds: float) -> None:
-        self._jobs, self._seconds = jobs, seconds
+    def __init__(self, jobs: JobTable, seconds: float, kind: Kind) -> None:
+        self._jobs, self._seconds, self._kind = jobs, seconds, kind
         self._guard = threading.Lock()
         self._stopped = False
-        self._under_way: threading.Event | None = None
+        self._under_way = set[threading.Event]()
 
     def finish(self, task: bytes, progress: Progress) -> bytes:
-        """The result of a task, both in their closed forms (:mod:`app.services.release_tasks`).
+        """The result of a task, both in their closed forms (:mod:`app.services.tasks`). From any thread.
 
         Raises:
             CuratorError: when nothing can come of it.
@@ -60,15 +61,17 @@ class TableFinisher:
         with self._guard:
             if self._stopped:
                 raise WorkerDied(_CANCELLED)
-            self._under_way = ended
-        id = self._jobs.put("release", task, self._seconds)
+            self._under_way.add(ended)
         try:
-            return self._awaited(id, progress, ended)
+            id = self._jobs.put(self._kind, task, self._seconds)
+            try:
+                return self._awaited(id, progress, ended)
+            finally:
+                with suppress(SQLAlchemyError):  # the next job removes what is nobody's
+                    self._jobs.remove(id)
         finally:
             with self._guard:
-                self._under_way = None
-            with suppress(SQLAlchemyError):  # the next job removes what is nobody's
-                self._jobs.remove(id)
+                self._under_way.remove(ended)
 
     def _awaited(self, id: str, progress: Progress, ended: threading.Event) -> bytes:
         reached, begun = 0.0, time.monotonic()
@@ -89,12 +92,8 @@ class TableFinisher:
                 continue
             if standing is None:
                 raise WorkerDied(_REMOVED)
-            if standing.end == "done":
-                return standing.result
-            if standing.end == "refused":
-                raise refused(standing.result)
             if standing.end is not None:
-                raise (TookTooLong if standing.end == "late" else WorkerDied)(standing.result.decode(errors="replace"))
+                return result_of(standing.end, standing.result)
             if standing.given_up:
                 raise WorkerDied(_GIVEN_UP)
             if standing.progress > reached:  # who takes a job over begins anew
@@ -109,8 +108,8 @@ class TableFinisher:
     def cancel(self) -> None:
         """End what is under way, if anything is."""
         with self._guard:
-            if self._under_way is not None:
-                self._under_way.set()
+            for ended in self._under_way:
+                ended.set()
 
     def stop(self) -> None:
         """End what is under way, and begin nothing more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from sqlalchemy import Engine
 
 from app.bootstrap.audit_worker import ProcessChecker
 from app.bootstrap.clock import utc_now
+from app.bootstrap.dask_finisher import Cluster, DaskFinisher
 from app.bootstrap.lifecycle import Lifecycle
 from app.bootstrap.log_keys import keys_of_log
 from app.bootstrap.noise import SystemNoise
@@ -73,7 +75,7 @@ from app.settings import Settings
 from app.storage.audit_store import SqlAudits
 from app.storage.connections import SealedConnections
 from app.storage.database import DataDirLock, Leader, database_bytes, is_sqlite, make_engines
-from app.storage.job_table import JobTable
+from app.storage.job_table import JobTable, Kind
 from app.storage.kept_counts import KeptFiles
 from app.storage.ledger_watch import LedgerWatch
 from app.storage.log_signatures import SqlCosignatures
@@ -115,11 +117,14 @@ class Built:
         return self.context.services
 
 
-def _finisher(settings: Settings, engine: Engine) -> Finisher:
-    """Who works on releases that are not foretold to be quick."""
+def _others(settings: Settings, engine: Engine) -> Callable[[Kind], Finisher] | None:
+    """Makes what has others do tasks of a kind; None where this machine does them."""
     if settings.finisher == "table":
-        return TableFinisher(JobTable(engine), settings.release_seconds)
-    return ProcessFinisher(settings.memory_limit, settings.release_seconds)
+        return partial(TableFinisher, JobTable(engine), settings.release_seconds)
+    if settings.finisher == "dask":
+        cluster = Cluster.of(settings)
+        return lambda kind: DaskFinisher(cluster, settings.memory_limit, settings.release_seconds)
+    return None
 
 
 def build(settings: Settings, noise: Any = None, shared: Path | None = None, lock: DataDirLock | None = None) -> Built:
@@ -197,11 +202,12 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     )
     sessions = Sessions(store, log_size=sql_log.covering)
     releases = Releases(store, utc_now, problems.document)
+    others = _others(settings, writing)
     jobs = ReleaseJobs(
         store,
         private,
         source,
-        _finisher(settings, writing),
+        others("release") if others else ProcessFinisher(settings.memory_limit, settings.release_seconds),
         utc_now,
         metrics,
         render=problems.document,
@@ -221,7 +227,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         log,
         transcripts,
         export_space,
-        ProcessChecker(settings.memory_limit),
+        ProcessChecker(settings.memory_limit, partial(others, "replay") if others else None),
         utc_now,
         metrics,
         render=problems.document,

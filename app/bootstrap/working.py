@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import get_args
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -17,13 +18,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.bootstrap.logs import configure_logs
 from app.bootstrap.preconditions import StartRefused, operators_settings
 from app.bootstrap.release_worker import ProcessFinisher
-from app.declarations.errors import CuratorError
 from app.patience import Progress
-from app.releases.finishing import TookTooLong, WorkerDied
-from app.services.release_tasks import refusal
+from app.services.closed_forms import End, end_of
 from app.settings import Settings
 from app.storage.database import is_sqlite, make_engines
-from app.storage.job_table import MOST_BYTES, Claim, End, JobTable
+from app.storage.job_table import MOST_BYTES, Claim, JobTable, Kind
 
 logger = structlog.get_logger(__name__)
 
@@ -108,7 +107,7 @@ class Worker:
     def _carried(self, claim: Claim) -> tuple[End, bytes]:
         """How a job ended, and what is told of that."""
         self._unwanted = False
-        if claim.kind != "release":
+        if claim.kind not in get_args(Kind):
             return "died", _UNKNOWN.encode()
         finisher = self._made(self._memory_limit, min(claim.seconds, self._seconds))
         with self._guard:
@@ -117,17 +116,11 @@ class Worker:
                 finisher.stop()
         try:
             with self._beating(claim, finisher) as progress:
-                result = finisher.finish(claim.task, progress)
-        except CuratorError as error:
-            return "refused", refusal(error)
-        except TookTooLong as error:
-            return "late", str(error).encode()
-        except WorkerDied as error:
-            return "died", str(error).encode()
+                end, told = end_of(lambda: finisher.finish(claim.task, progress))
         finally:
             with self._guard:
                 self._finisher = None
-        return ("done", result) if len(result) <= MOST_BYTES else ("died", _TOO_LARGE.encode())
+        return (end, told) if len(told) <= MOST_BYTES else ("died", _TOO_LARGE.encode())
 
     @contextmanager
     def _beating(self, claim: Claim, finisher: ProcessFinisher) -> Iterator[Progress]:

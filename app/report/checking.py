@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
+from app.audit.against_log import Replays
 from app.audit.transcripts import Kept
 from app.audit.verdict import FolderVerdict
 from app.report.checks import FILE, NOT_GROWN, TRUST, Verified
@@ -101,7 +102,9 @@ def followed(
     return problem, fork
 
 
-def checked(task: Task, kept: Kept, memory_limit: int, progress: Progress) -> tuple[dict[str, Any], dict[str, Any]]:
+def checked(
+    task: Task, kept: Kept, memory_limit: int, progress: Progress, replays: Replays | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is found of a log, in short, and its report. Where the log itself does not hold, nothing is replayed.
 
     Args:
@@ -109,6 +112,7 @@ def checked(task: Task, kept: Kept, memory_limit: int, progress: Progress) -> tu
         kept: the log's lines, and the transcripts.
         memory_limit: most bytes that the replay of one transcript may hold.
         progress: hears of what was looked at.
+        replays: has transcripts replayed; one after another and here where left out.
 
     Raises:
         NoteRefused: when the key has not signed the checkpoint.
@@ -138,13 +142,13 @@ def checked(task: Task, kept: Kept, memory_limit: int, progress: Progress) -> tu
     reader.end()
     if task.session is not None and task.session not in reader.rules.threads.sessions:
         reader.rules.sink(Unfollowed("the log does not have the session", check="chains", session=task.session), None)
-    replays = None
+    replayed = None
     if problem is None and fork is None and reader.broken is None:
-        replays = reader.replay(kept, lambda done, of: progress("replay", done, of, found()))
+        replayed = reader.replay(kept, lambda done, of: progress("replay", done, of, found()), replays)
     verified = Verified(
         verifier.name, verifier.text(), checkpoint, problem, task.earlier, fork, told_by="of this service"
     )
-    document = reader.document(verified, replays, "No transcripts were replayed: the log itself must hold first.")
+    document = reader.document(verified, replayed, "No transcripts were replayed: the log itself must hold first.")
     return _found(task, checkpoint, verified, reader, document), document
 
 

@@ -21,6 +21,7 @@ from functools import reduce
 from typing import Any
 
 from app.audit import forms
+from app.audit.against_log import Replays
 from app.audit.rules import Rules
 from app.audit.transcripts import Kept, Transcripts
 from app.privacy.exactness import EXACT
@@ -138,13 +139,17 @@ class Reader:
         return {} if self._transcripts is None else self._transcripts.told
 
     def replay(
-        self, kept: Kept, progress: Callable[[int, int], None] = lambda _done, _of: None
+        self,
+        kept: Kept,
+        progress: Callable[[int, int], None] = lambda _done, _of: None,
+        replays: Replays | None = None,
     ) -> dict[str | None, str | None]:
         """Of each session the first thing that does not follow of its transcript; None where all does.
 
         Args:
             kept: the transcripts.
             progress: hears of how many sessions were looked at, and of how many there are.
+            replays: has them replayed; one after another and here where left out.
 
         Raises:
             OSError: when something cannot be read.
@@ -152,7 +157,7 @@ class Reader:
         """
         assert self._transcripts is not None
         number = len([*self._transcripts.sessions])
-        for step, _ in enumerate(self._transcripts.check(kept), start=1):
+        for step, _ in enumerate(self._transcripts.check(kept, replays), start=1):
             progress(min(step, number), number)
         found: dict[str | None, str | None] = dict.fromkeys(self._transcripts.sessions)
         for broken in self._findings.transcripts:

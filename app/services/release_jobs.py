@@ -80,7 +80,7 @@ class Finisher(Protocol):
     """Makes what is to be made of measurements, where it keeps nobody waiting."""
 
     def finish(self, task: bytes, progress: Progress) -> bytes:
-        """The result of a task, both in their closed forms (:mod:`.release_tasks`).
+        """The result of a task, both in their closed forms (:mod:`.tasks`). From any thread, several at once.
 
         Raises:
             CuratorError: when nothing can come of it.

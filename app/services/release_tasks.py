@@ -3,15 +3,13 @@ given.
 
 A task is JSON: the data set as its descriptor says, what was asked, the measurements as they were recorded, and a seed.
 All of that stands in transcripts, so that a task holds no private number and no key. A result is an Arrow stream: the
-tables of the release as Arrow files, and what is said of them. Ahead of either stands a line that tells its kind, the
-version of its form and its SHA-256; whatever is of another kind or version, or damaged, is refused.
+tables of the release as Arrow files, and what is said of them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -25,41 +23,14 @@ from app.measurements.record import Measurement
 from app.patience import Progress
 from app.releases.finishing import Job, finish
 from app.releases.workloads import Cuts, Workload
+from app.services.closed_forms import Damaged, opened, sealed
 from app.services.release_files import tables_of
 
-#: Of both forms. A program takes those of its own version alone: servers and workers are upgraded together.
-VERSION = 1
-_TASK, _RESULT, _REFUSAL = "release-task", "release-result", "refusal"
-_HEAD = 1024
+#: The kinds of both forms.
+TASK, _RESULT = "release-task", "release-result"
 #: The tables that a method makes of a table, where they are not answers alone.
 _TABLES = {"publication": ("tables",), "synthetic_table": ("answers", "records")}
 _FILES = pa.schema([("name", pa.string()), ("data", pa.large_binary())])
-
-
-class Damaged(ValueError):
-    """What was read is none of these forms, is of another version, or is not what was written."""
-
-
-def _sealed(kind: str, body: bytes) -> bytes:
-    head = {"kind": kind, "sha256": hashlib.sha256(body).hexdigest(), "version": VERSION}
-    return orjson.dumps(head) + b"\n" + body
-
-
-def _opened(kind: str, content: bytes) -> memoryview:
-    line, end, _ = content[:_HEAD].partition(b"\n")
-    try:
-        head = orjson.loads(line)
-        found, version, digest = head["kind"], head["version"], head["sha256"]
-    except (ValueError, KeyError, TypeError):
-        raise Damaged(f"this is no {kind}") from None
-    if not end or found != kind:
-        raise Damaged(f"this is no {kind}")
-    if version != VERSION:
-        raise Damaged(f"a {kind} of version {version!r}, and this program reads {VERSION}: run the same version here")
-    body = memoryview(content)[len(line) + 1 :]
-    if hashlib.sha256(body).hexdigest() != digest:
-        raise Damaged(f"the {kind} is damaged: it does not have the SHA-256 that stands ahead of it")
-    return body
 
 
 @dataclass(frozen=True)
@@ -89,7 +60,7 @@ class Task:
     def written(self) -> bytes:
         """The closed form."""
         names = ("dataset", "known", "made", "mechanism", "seed")
-        return _sealed(_TASK, orjson.dumps({name: getattr(self, name) for name in names}))
+        return sealed(TASK, orjson.dumps({name: getattr(self, name) for name in names}))
 
     @classmethod
     def read(cls, content: bytes) -> Self:
@@ -99,11 +70,11 @@ class Task:
             Damaged: when it is none.
         """
         try:
-            found = cls(**orjson.loads(_opened(_TASK, content)))
+            found = cls(**orjson.loads(opened(TASK, content)))
         except TypeError:
-            raise Damaged(f"a {_TASK} lacks a part, or has one too many") from None
+            raise Damaged(f"a {TASK} lacks a part, or has one too many") from None
         if type(found.seed) is not int or not isinstance(found.known, list) or not isinstance(found.made, list):
-            raise Damaged(f"a {_TASK} with parts of other types")
+            raise Damaged(f"a {TASK} with parts of other types")
         return found
 
     def job(self) -> tuple[Stated, Job]:
@@ -117,7 +88,7 @@ class Task:
             known, made = ([Measurement.read(each) for each in part] for part in (self.known, self.made))
             return stated, job_of(stated, known, made, self.seed)
         except (CuratorError, KeyError, TypeError, ValueError, ArithmeticError) as error:
-            raise Damaged(f"a {_TASK} that follows from no transcript ({type(error).__name__})") from error
+            raise Damaged(f"a {TASK} that follows from no transcript ({type(error).__name__})") from error
 
 
 #: The hashes of measurements, which stand in the task themselves.
@@ -147,7 +118,7 @@ class Result:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, _FILES.with_metadata({"told": orjson.dumps(told)})) as writer:
             writer.write_table(rows)
-        return _sealed(_RESULT, sink.getvalue().to_pybytes())
+        return sealed(_RESULT, sink.getvalue().to_pybytes())
 
     @classmethod
     def read(cls, content: bytes) -> Self:
@@ -157,7 +128,7 @@ class Result:
             Damaged: when it is none.
         """
         try:
-            with pa.ipc.open_stream(pa.py_buffer(_opened(_RESULT, content))) as stream:
+            with pa.ipc.open_stream(pa.py_buffer(opened(_RESULT, content))) as stream:
                 schema, rows = stream.schema, stream.read_all()
             told = orjson.loads(schema.metadata[b"told"])
             agreeing, summary, converged = told["agreeing"], told["summary"], told["converged"]
@@ -207,35 +178,3 @@ def carried_out(content: bytes, progress: Progress) -> bytes:
     outcome = finish(job, progress)
     files = tables_of(stated.dataset.space, outcome)
     return Result(files, outcome.agreeing, outcome.summary, outcome.converged).written()
-
-
-def refusal(error: CuratorError) -> bytes:
-    """The closed form of a refusal: it says again what it said, elsewhere."""
-    told = {"detail": error.detail, "extra": error.extra, "refusal": type(error).__name__}
-    return _sealed(_REFUSAL, orjson.dumps(told, default=str))
-
-
-def refused(content: bytes) -> CuratorError:
-    """The refusal of a closed form.
-
-    Raises:
-        Damaged: when it is none.
-    """
-    try:
-        told = orjson.loads(_opened(_REFUSAL, content))
-        kinds = {kind.__name__: kind for kind in _kinds(CuratorError)}
-        kind, detail, extra = kinds[told["refusal"]], str(told["detail"]), dict(told["extra"])
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, Damaged):
-            raise
-        raise Damaged(f"this is no {_REFUSAL}") from error
-    # Each kind is made of arguments of its own.
-    made = kind.__new__(kind, detail)
-    CuratorError.__init__(made, detail, **extra)
-    return made
-
-
-def _kinds(of: type[CuratorError]) -> Iterator[type[CuratorError]]:
-    yield of
-    for kind in of.__subclasses__():
-        yield from _kinds(kind)

@@ -16,12 +16,11 @@ from typing import Literal
 
 from sqlalchemy import ColumnElement, Double, Engine, and_, cast, delete, func, insert, or_, select, update
 
+from app.services.closed_forms import End
 from app.storage import tables as t
 
-#: What a job is.
-Kind = Literal["release"]
-#: How a job ended: with a result, a refusal, the end of its process, or one for the time that it took.
-End = Literal["done", "refused", "died", "late"]
+#: What a job is: to finish a release, or to replay a transcript.
+Kind = Literal["release", "replay"]
 
 #: After so many seconds a worker that said nothing is taken over, and a job whose server said nothing is nobody's.
 SILENT_SECONDS = 20.0

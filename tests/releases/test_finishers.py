@@ -1,4 +1,5 @@
-"""What every finisher does, whoever works for it: a process beside the server, or workers over the table of jobs.
+"""What every finisher does, whoever works for it: processes beside the server, workers over the table of jobs, or those
+of a cluster of Dask.
 
 A task is statements here, as in :mod:`tests.kit.doing`, but for the one that is a release's.
 """
@@ -16,24 +17,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import psycopg
 import pytest
 from sqlalchemy import Engine, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ProgrammingError
 
+from app.audit.against_log import Due, Found
 from app.bootstrap import table_finisher
+from app.bootstrap.dask_finisher import Cluster, DaskFinisher
 from app.bootstrap.nursery import Nursery
+from app.bootstrap.preconditions import StartRefused
 from app.bootstrap.release_worker import ProcessFinisher
 from app.bootstrap.table_finisher import TableFinisher
 from app.bootstrap.working import Worker
 from app.declarations.errors import InvalidRequest
 from app.releases.finishing import TookTooLong, WorkerDied
 from app.services.release_jobs import Finisher
+from app.services.replay_tasks import found_in, written
 from app.settings import Settings
 from app.storage import tables as t
 from app.storage.database import make_engines
 from app.storage.job_table import GRANTS, SILENT_SECONDS, Claim, JobTable
+from curator_client.proofs.findings import Unfollowed
+from tests.audit.folders import found_of
+from tests.audit.test_folder import log_of, played
+from tests.audit.test_report_against_replay import folder_of
+from tests.kit.cluster import FAILURES, Dask, certificates, dask
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
 from tests.kit.servers import ROOT, curator
@@ -46,6 +57,7 @@ REFUSES = b"from app.declarations.errors import InvalidRequest; raise InvalidReq
 #: A worker's process, as `curator work` has it, but for what does the tasks.
 WORKER = """
 import sys
+from app.bootstrap.dask_finisher import Cluster, DaskFinisher
 from app.bootstrap.nursery import Nursery
 from app.bootstrap.release_worker import ProcessFinisher
 from app.bootstrap.working import Worker
@@ -58,7 +70,7 @@ Worker(jobs, 1 << 30, 600.0, lambda *limits: ProcessFinisher(*limits, nursery)).
 _NURSERY = Nursery("tests.kit.doing")
 
 
-def by_statements(memory: int, seconds: float) -> ProcessFinisher:
+def by_statements(memory: int, seconds: float = 600.0) -> ProcessFinisher:
     return ProcessFinisher(memory, seconds, _NURSERY)
 
 
@@ -99,15 +111,34 @@ def process_at_work(url: str) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-@pytest.fixture(params=["process", "table"])
+@pytest.fixture(scope="module")
+def empty_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dask]:
+    """A cluster without workers."""
+    with dask(tmp_path_factory.mktemp("dask")) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(empty_cluster: Dask) -> Dask:
+    """One with a worker, or with more."""
+    if all(each.poll() is not None for each in empty_cluster.workers):
+        empty_cluster.begin_worker()
+    return empty_cluster
+
+
+@pytest.fixture(params=["process", "table", "dask"])
 def made(request: pytest.FixtureRequest) -> Iterator[Callable[[float], Finisher]]:
     """made(seconds): a finisher of each kind that allows tasks so long."""
     if request.param == "process":
         yield lambda seconds: by_statements(MEMORY, seconds)
         return
+    if request.param == "dask":
+        found: Dask = request.getfixturevalue("cluster")
+        yield lambda seconds: DaskFinisher(found.cluster, MEMORY, seconds)
+        return
     jobs = request.getfixturevalue("jobs")
     with at_work(jobs):
-        yield lambda seconds: TableFinisher(jobs, seconds)
+        yield lambda seconds: TableFinisher(jobs, seconds, "release")
 
 
 class Asked(threading.Thread):
@@ -214,14 +245,40 @@ def test_a_stop_is_for_good(made: Callable[[float], Finisher]) -> None:
         finisher.finish(b"result = b''", nothing)
 
 
-def test_a_release_is_the_same_wherever_it_is_made(tmp_path: Path, jobs: JobTable, engine: Engine) -> None:
-    """Byte for byte, and with it neither a private number nor a key is ever in the table. Catches an environment, a
-    header or a result that a worker has and that tells more than what was released.
-    """
+def test_several_at_once(made: Callable[[float], Finisher]) -> None:
+    """Each has its own result, and a cancel ends all. Catches a finisher that knows the last of them alone."""
+    finisher = made(60.0)
+    first = [Asked(finisher, f"result = b'{number}'".encode()) for number in range(3)]
+    for number, asked in enumerate(first):
+        assert asked.ended() is None
+        assert asked.result == b"%d" % number
+    others = [Asked(finisher, SLEEP) for _ in range(3)]
+    time.sleep(2.0)
+    begun = time.monotonic()
+    finisher.cancel()
+    assert all(isinstance(asked.ended(), WorkerDied) for asked in others)
+    assert time.monotonic() - begun < patience(2)
+
+
+def test_a_release_is_the_same_wherever_it_is_made(made: Callable[[float], Finisher], tmp_path: Path) -> None:
+    """Byte for byte. Catches an environment, a header or a result that a worker has and that makes another release."""
     task = recorded_task(tmp_path)
-    here = ProcessFinisher(MEMORY, 600.0).finish(task, nothing)
-    with at_work(jobs, ProcessFinisher):
-        assert TableFinisher(jobs, 600.0).finish(task, nothing) == here
+    assert made(600.0).finish(task, nothing) == ProcessFinisher(MEMORY).finish(task, nothing)
+
+
+def test_a_replay_is_the_same_wherever_it_is_made(made: Callable[[float], Finisher], tmp_path: Path) -> None:
+    """The report of a log, byte for byte; the oracle replays here. Catches a task that only this process can do."""
+    kept = folder_of(tmp_path, log_of(played()))
+    finisher, sent = made(600.0), []
+
+    def replays(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
+        for each in due:
+            assert isinstance(each, Due)
+            sent.append(written(each)[1])
+            yield found_in(finisher.finish(sent[-1], nothing))
+
+    assert orjson.dumps(found_of(kept, replays)) == orjson.dumps(found_of(kept))
+    assert len(sent) == 1
 
 
 def recorded_task(folder: Path) -> bytes:
@@ -243,7 +300,7 @@ def recorded_task(folder: Path) -> bytes:
 
 def test_nothing_is_left_in_the_table(jobs: JobTable, engine: Engine) -> None:
     """However it ends. Catches what was released, and would stand in the database for ever."""
-    finisher = TableFinisher(jobs, 60.0)
+    finisher = TableFinisher(jobs, 60.0, "release")
     with at_work(jobs):
         finisher.finish(b"result = b''", nothing)
         with pytest.raises(InvalidRequest):
@@ -263,7 +320,7 @@ def test_a_killed_worker_is_taken_over(jobs: JobTable, engine: Engine, postgres_
         "if first:\n    time.sleep(600)\nprogress(0.25)\ntime.sleep(3)\nresult = b'made'"
     ).encode()
     with process_at_work(postgres_url) as process:
-        asked = Asked(TableFinisher(jobs, 60.0), task)
+        asked = Asked(TableFinisher(jobs, 60.0, "release"), task)
         eventually(first.exists)
         eventually(lambda: any(row.progress == 0.5 for row in rows(engine)))
         process.kill()
@@ -278,7 +335,7 @@ def test_a_killed_worker_is_taken_over(jobs: JobTable, engine: Engine, postgres_
 def test_a_worker_that_is_alive_is_not_taken_over(jobs: JobTable, engine: Engine) -> None:
     """Catches a beat that is not written: the planted silence would last."""
     with at_work(jobs):
-        finisher = TableFinisher(jobs, 60.0)
+        finisher = TableFinisher(jobs, 60.0, "release")
         asked = Asked(finisher, SLEEP)
         running(engine)
         (before,) = rows(engine)
@@ -335,7 +392,7 @@ def test_a_job_has_one_worker(jobs: JobTable) -> None:
 def test_a_stopped_worker_gives_its_job_back(jobs: JobTable, engine: Engine) -> None:
     """At once, and as if it had never had it. Catches a job that waits for a silence, or that fails of an upgrade."""
     with at_work(jobs):
-        asked = Asked(TableFinisher(jobs, 60.0), b"import time; time.sleep(4); result = b'made'")
+        asked = Asked(TableFinisher(jobs, 60.0, "release"), b"import time; time.sleep(4); result = b'made'")
         running(engine)
     (row,) = rows(engine)
     assert (row.status, row.worker, row.claims) == ("waiting", None, 0)
@@ -346,7 +403,7 @@ def test_a_stopped_worker_gives_its_job_back(jobs: JobTable, engine: Engine) -> 
 
 def test_what_silences_workers_goes_through_three_of_them(jobs: JobTable, engine: Engine) -> None:
     """Catches a job that takes every machine with it, one after another."""
-    asked = Asked(TableFinisher(jobs, 60.0), b"")
+    asked = Asked(TableFinisher(jobs, 60.0, "release"), b"")
     eventually(lambda: len(rows(engine)) == 1)
     for _ in range(3):
         assert jobs.claim() is not None
@@ -373,7 +430,7 @@ def test_what_no_server_wants_any_more_is_given_back(jobs: JobTable, engine: Eng
         running(engine)
         silence(engine, "wanted")
         eventually(lambda: rows(engine)[0].status == "waiting")
-        assert TableFinisher(jobs, 60.0).finish(b"result = b'next'", nothing) == b"next"
+        assert TableFinisher(jobs, 60.0, "release").finish(b"result = b'next'", nothing) == b"next"
         assert rows(engine)[0].claims == 0
 
         def made() -> bool:
@@ -386,10 +443,10 @@ def test_what_no_server_wants_any_more_is_given_back(jobs: JobTable, engine: Eng
 
 def test_a_job_of_another_kind_is_refused(jobs: JobTable, engine: Engine) -> None:
     """As of a newer server. Catches a worker that does something else."""
-    asked = Asked(TableFinisher(jobs, 60.0), SLEEP)
+    asked = Asked(TableFinisher(jobs, 60.0, "release"), SLEEP)
     eventually(lambda: len(rows(engine)) == 1)
     with engine.begin() as connection:
-        connection.execute(update(t.jobs).values(kind="replay"))
+        connection.execute(update(t.jobs).values(kind="of tomorrow"))
     with at_work(jobs):
         assert isinstance(asked.ended(), WorkerDied)
     assert "same version" in str(asked.error)
@@ -398,8 +455,138 @@ def test_a_job_of_another_kind_is_refused(jobs: JobTable, engine: Engine) -> Non
 def test_what_is_too_large_for_a_row_is_told(jobs: JobTable, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_finisher, "MOST_BYTES", 10)
     with pytest.raises(WorkerDied, match="CURATOR_FINISHER=process"):
-        TableFinisher(jobs, 60.0).finish(b"x" * 11, nothing)
+        TableFinisher(jobs, 60.0, "release").finish(b"x" * 11, nothing)
     assert rows(engine) == []
+
+
+# ---------------------------------------------------------------------- a cluster of Dask
+
+
+def gone(file: Path) -> bool:
+    """Whether the process whose number a file holds has ended."""
+    return not Path(f"/proc/{file.read_text()}").exists()
+
+
+def test_what_is_cancelled_ends_on_the_cluster(cluster: Dask, tmp_path: Path) -> None:
+    """Within two seconds. Catches a worker that goes on for nobody: Dask stops no thread."""
+    file, finisher = tmp_path / "process", DaskFinisher(cluster.cluster, MEMORY, 600.0)
+    asked = Asked(finisher, f"import os; open({str(file)!r}, 'w').write(str(os.getpid()))\n".encode() + SLEEP)
+    eventually(lambda: file.exists() and file.read_text() != "")
+    begun = time.monotonic()
+    finisher.cancel()
+    assert isinstance(asked.ended(), WorkerDied)
+    eventually(lambda: gone(file))
+    assert time.monotonic() - begun < patience(2)
+
+
+def test_what_a_killed_server_asked_of_a_cluster_ends(cluster: Dask, tmp_path: Path) -> None:
+    """kill -9 to the server. Catches a cluster that works for nobody."""
+    file = tmp_path / "process"
+    task = f"import os; open({str(file)!r}, 'w').write(str(os.getpid()))\n".encode() + SLEEP
+    code = (
+        "from app.bootstrap.dask_finisher import Cluster, DaskFinisher\n"
+        f"DaskFinisher({cluster.cluster!r}, {MEMORY}, 600.0).finish({task!r}, print)"
+    )
+    server = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, preexec_fn=end_with_tests)
+    try:
+        eventually(lambda: file.exists() and file.read_text() != "")
+    finally:
+        server.kill()
+        server.wait()
+    begun = time.monotonic()
+    eventually(lambda: gone(file))
+    assert time.monotonic() - begun < patience(2)
+
+
+def test_a_killed_worker_of_a_cluster_is_no_end(empty_cluster: Dask, tmp_path: Path) -> None:
+    """SIGKILL in the midst: the cluster begins anew on another worker, and progress does not go back. Catches a release
+    that fails of a machine that was turned off.
+    """
+    worker = empty_cluster.begin_worker()
+    first = tmp_path / "first"
+    task = (
+        f"import os, time\nfirst = not os.path.exists({str(first)!r})\nprogress(0.5 if first else 0.25)\n"
+        f"time.sleep(0.5)\nprogress(0.5 if first else 0.25)\ntime.sleep(0.5)\nopen({str(first)!r}, 'w')\n"
+        "if first:\n    time.sleep(600)\nresult = b'made'"
+    ).encode()
+    asked = Asked(DaskFinisher(empty_cluster.cluster, MEMORY, 600.0), task)
+    eventually(first.exists)
+    for each in empty_cluster.workers:
+        each.kill()
+    worker.wait()
+    empty_cluster.begin_worker()
+    assert asked.ended() is None
+    assert asked.result == b"made"
+    assert asked.parts == sorted(asked.parts)
+    assert 0.5 in asked.parts
+
+
+def test_what_kills_workers_of_a_cluster_is_given_up(cluster: Dask) -> None:
+    """It ends each worker that takes it. Catches a job that takes every machine with it, one after another."""
+    task = b"import os, signal; os.kill(int(open(f'/proc/{os.getppid()}/stat').read().split()[3]), signal.SIGKILL)"
+    asked = Asked(DaskFinisher(cluster.cluster, MEMORY, 600.0), task)
+    for _ in range(FAILURES):
+        cluster.begin_worker()
+    assert isinstance(asked.ended(), WorkerDied)
+    assert "workers of the cluster took it" in str(asked.error)
+
+
+def test_a_lost_scheduler_is_waited_for(tmp_path: Path) -> None:
+    """It is killed in the midst, and another one comes at its place. Catches a release that fails of an upgrade, and
+    one that waits for a scheduler that has forgotten it.
+    """
+    first = tmp_path / "first"
+    task = (
+        f"import os, time\nfirst = not os.path.exists({str(first)!r})\nopen({str(first)!r}, 'w')\n"
+        "if first:\n    time.sleep(600)\nresult = b'made'"
+    ).encode()
+    with dask(tmp_path) as found:
+        found.begin_worker()
+        asked = Asked(DaskFinisher(found.cluster, MEMORY, 600.0), task)
+        eventually(first.exists)
+        found.scheduler.kill()
+        found.scheduler.wait()
+        found.begin_scheduler(int(found.url.rpartition(":")[2]))
+        found.begin_worker()
+        assert asked.ended() is None
+    assert asked.result == b"made"
+
+
+def test_a_cluster_of_another_authority_is_told_nothing(cluster: Dask, tmp_path: Path) -> None:
+    """Whoever answers in the place of a cluster. Catches a client that asks for no certificate, or takes any."""
+    others = replace(cluster.cluster, ca=str(certificates(tmp_path)["ca"]))
+    file = tmp_path / "ran"
+    finisher = DaskFinisher(others, MEMORY, 600.0)
+    asked = Asked(finisher, f"open({str(file)!r}, 'w')".encode())
+    time.sleep(2.0)
+    finisher.cancel()
+    assert isinstance(asked.ended(), WorkerDied)
+    assert not file.exists()
+
+
+FILES = {"dask_ca": "ca.pem", "dask_certificate": "node.pem", "dask_key": "node.key"}
+
+
+def test_a_cluster_without_tls_is_refused() -> None:
+    """Anybody on the network could read what is sent, and answer. Catches a setting that lets that be."""
+    with pytest.raises(ValueError, match="dask_url"):
+        Settings(finisher="dask", dask_url="tcp://127.0.0.1:8786", **FILES)
+    for missing in FILES:
+        with pytest.raises(ValueError, match=f"CURATOR_{missing.upper()}"):
+            Settings(finisher="dask", dask_url="tls://127.0.0.1:8786", **{**FILES, missing: None})
+    assert Settings(finisher="dask", dask_url="tls://127.0.0.1:8786", **FILES).finisher == "dask"
+
+
+def test_a_start_without_dask_or_a_file_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificates(tmp_path)
+    (tmp_path / "node.key").unlink()
+    files = {name: tmp_path / file for name, file in FILES.items()}
+    settings = Settings(finisher="dask", dask_url="tls://127.0.0.1:8786", **files)
+    with pytest.raises(StartRefused, match=r"CURATOR_DASK_KEY: .*node\.key cannot be read"):
+        Cluster.of(settings)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(StartRefused, match=r"pip install 'curator-server\[dask\]'"):
+        Cluster.of(settings)
 
 
 # ---------------------------------------------------------------------- the role of a worker, and its start
@@ -423,7 +610,7 @@ def test_a_role_with_the_rights_of_a_worker_works_and_sees_nothing_else(jobs: Jo
     """Of every table but its own each right is denied; of that one it cannot put out, change or remove tasks."""
     with role_of_workers(postgres_url) as url:
         with process_at_work(url):
-            assert TableFinisher(jobs, 60.0).finish(b"result = b'made'", nothing) == b"made"
+            assert TableFinisher(jobs, 60.0, "release").finish(b"result = b'made'", nothing) == b"made"
         _, engine = make_engines(url)
         try:
             denied = [f"SELECT 1 FROM {name}" for name in t.metadata.tables if name != "jobs"]

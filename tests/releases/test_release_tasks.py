@@ -16,9 +16,10 @@ from app.curator.mechanisms.release import job_of
 from app.curator.planners.workload import WorkloadPlan
 from app.measurements.record import Measurement
 from app.releases.finishing import finish
-from app.services import release_tasks
+from app.services import closed_forms
+from app.services.closed_forms import Damaged, refused, sealed
 from app.services.release_files import tables_of
-from app.services.release_tasks import Damaged, Result, Task, carried_out, refused
+from app.services.release_tasks import Result, Task, carried_out
 from tests.kit.released import CASES, Released, released
 
 pytestmark = pytest.mark.unit
@@ -92,7 +93,7 @@ def rewritten(task: Task, change: Callable[[dict[str, Any]], object]) -> bytes:
     """A task with another body, whose digest is right: as somebody would write it who means it."""
     body = orjson.loads(task.written().split(b"\n", 1)[1])
     change(body)
-    return release_tasks._sealed("release-task", orjson.dumps(body))
+    return sealed("release-task", orjson.dumps(body))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_a_task_that_follows_from_no_transcript_is_refused(change: Callable[[dic
 def test_another_version_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers and workers of two versions. Catches a form that is read as if it were this program's."""
     with monkeypatch.context() as patch:
-        patch.setattr(release_tasks, "VERSION", release_tasks.VERSION + 1)
+        patch.setattr(closed_forms, "VERSION", closed_forms.VERSION + 1)
         task = released("gaussian").task.written()
     with pytest.raises(Damaged, match="run the same version here"):
         Task.read(task)

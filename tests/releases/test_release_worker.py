@@ -21,9 +21,9 @@ from app.declarations.errors import CuratorError, InvalidRequest
 from app.http import problems
 from app.releases.finishing import TookTooLong, WorkerDied
 from app.services import errors
+from app.services.closed_forms import refusal as refusal_form
+from app.services.closed_forms import refused
 from app.services.errors import BudgetExhausted
-from app.services.release_tasks import refusal as refusal_form
-from app.services.release_tasks import refused
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
 from tests.kit.servers import ROOT

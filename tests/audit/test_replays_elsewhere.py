@@ -1,0 +1,302 @@
+"""Transcripts that others replay for an audit: the same is found, whoever does it and whatever becomes of them."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine
+
+from app.audit.against_log import Due, Found
+from app.audit.watching import Differs
+from app.bootstrap.audit_worker import AT_ONCE, ProcessChecker
+from app.bootstrap.release_worker import ProcessFinisher
+from app.bootstrap.table_finisher import TableFinisher
+from app.services.closed_forms import Damaged, sealed
+from app.services.replay_tasks import carried_out, found_in, written
+from app.storage.database import make_engines
+from app.storage.job_table import JobTable
+from curator_client.proofs.findings import Unfollowed
+from tests.audit.auditing import audited, caught_up, started, story, until
+from tests.audit.folders import found_of
+from tests.audit.tampering import tell
+from tests.audit.test_folder import log_of, played
+from tests.audit.test_report_against_replay import folder_of, hurt, keep_all
+from tests.kit.patience import patience
+from tests.kit.service import Service, open_session, people, serving
+from tests.releases.test_finishers import MEMORY, at_work, rows, silence
+
+
+def nothing(_: float) -> None:
+    pass
+
+
+def through_forms(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
+    """Each transcript replayed as on another machine, which has the bytes of a task and nothing else."""
+    for each in due:
+        yield each if isinstance(each, Unfollowed) else found_in(carried_out(written(each)[1], nothing))
+
+
+@pytest.mark.unit
+@pytest.mark.slow
+def test_the_same_is_found_of_whatever_is_changed(tmp_path: Path) -> None:
+    """A service's log and transcripts, honest and with one thing other than it was; the oracle is the replay here.
+    Catches a part of a task or of what is found that a closed form loses, and a rule that needs more than it holds.
+    """
+    told = tell(tmp_path / "service", ["evidence", "mw, bought", "workload"])
+    ids = [json.loads(own[0])["session"] for pair in told.transcripts.values() for own in pair]
+    honest = dict(zip(ids, (own for pair in told.transcripts.values() for own in pair), strict=True))
+    kept = keep_all(tmp_path / "honest", told.log, honest)
+    assert found_of(kept, through_forms) == found_of(kept)
+    assert found_of(kept)[0]["verdict"] == "holds"
+    rng, seen = random.Random(11), set[str]()
+    for number in range(30):
+        log, transcripts = [*told.log], {id: [*own] for id, own in honest.items()}
+        hurt(rng, log if number % 3 == 0 else transcripts[rng.choice(ids)])
+        kept = keep_all(tmp_path / f"log{number}", log, transcripts)
+        here = found_of(kept)
+        assert found_of(kept, through_forms) == here, number
+        seen |= {check["says"] for check in here[0]["checks"] if check["check"] == "replay"}
+    assert len(seen) > 8
+    assert any("does not have the line that the log has" in says for says in seen)
+
+
+@pytest.mark.unit
+def test_a_task_holds_what_auditors_have_and_nothing_more(tmp_path: Path) -> None:
+    """Line by line; beside those a line of numbers and hashes. Catches a number, a name or a key of the server in what
+    is handed to machines that see nothing else.
+    """
+    kept = folder_of(tmp_path, log_of(played()))
+    tasks: list[bytes] = []
+
+    def replays(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
+        for each in due:
+            assert isinstance(each, Due)
+            again, task = written(each)
+            tasks.append(task)
+            yield again.replayed(MEMORY, lambda _: None)
+
+    assert found_of(kept, replays)[0]["verdict"] == "holds"
+    ((_, first, *rest),) = (task.splitlines() for task in tasks)
+    lines = (kept / "entries.ndjson").read_bytes().splitlines()
+    assert set(rest) <= {*lines, *played().lines}
+    beside = json.loads(first)
+    assert {name: type(value) for name, value in beside.items() if name not in ("digests", "sizes", "sought")} == {
+        "entries": int,
+        "movements": int,
+    }
+    assert [len(bytes.fromhex(each)) for each in beside["digests"]] == [32, 32]
+    assert 0 < beside["sizes"][0] <= beside["sizes"][1] == len(lines)
+    assert beside["sought"] == []
+
+
+# ---------------------------------------------------------------------- the closed forms
+
+
+def one_found() -> bytes:
+    names = ("entries", "forfeit_answers", "hypothesis_answers", "estimate_answers", "cached_answers")
+    numbers = dict.fromkeys((*names, "unverified_answers", "measurement_answers"), 3)
+    summary = {"status": "open", "head_hash": "ab", **numbers}
+    told = {"beyond": 1, "made": ["00ff"], "misplaced": True, "missing": 2, "summary": summary}
+    return sealed("replay-result", orjson.dumps(told))
+
+
+@pytest.mark.unit
+def test_what_was_found_is_read() -> None:
+    found = found_in(one_found())
+    assert isinstance(found, Found)
+    assert (found.beyond, found.missing, found.misplaced, found.made) == (1, 2, True, {b"\x00\xff"})
+    told = {"problem": "p", "entry": 3, "movement": None, "differs": True}
+    broken = found_in(sealed("replay-result", orjson.dumps(told)))
+    assert isinstance(broken, Differs)
+    assert (broken.problem, broken.entry, broken.movement) == ("p", 3, None)
+
+
+@pytest.mark.unit
+@given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_bit_that_has_changed_is_seen(at: float, bit: int) -> None:
+    """Catches a verdict of what was changed on the way."""
+    content = bytearray(one_found())
+    content[int(at * len(content))] ^= 1 << bit
+    with pytest.raises(Damaged):
+        found_in(bytes(content))
+
+
+@pytest.mark.unit
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_form_are_refused(content: bytes) -> None:
+    with pytest.raises(Damaged):
+        found_in(content)
+    with pytest.raises(Damaged):
+        carried_out(content, nothing)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"beyond": "1"},
+        {"missing": True},
+        {"misplaced": 0},
+        {"made": ["xy"]},
+        {"made": None},
+        {"summary": {}},
+        {"summary": {"status": 7}},
+        {"problem": "p"},
+        {"problem": 7, "differs": False, "entry": None, "movement": None},
+        {"problem": "p", "differs": False, "entry": "1", "movement": None},
+    ],
+)
+def test_a_finding_of_another_form_is_refused(change: dict[str, Any]) -> None:
+    """A worker is not trusted to write what it should. Catches a report with whatever it wrote."""
+    told = orjson.loads(one_found().split(b"\n", 1)[1])
+    with pytest.raises(Damaged):
+        found_in(sealed("replay-result", orjson.dumps({**told, **change})))
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]\n", b'{"movements":2}\nx\ny', b'{"movements":-1}\n{}'])
+def test_a_task_that_follows_from_no_log_is_refused(body: bytes) -> None:
+    with pytest.raises(Damaged):
+        carried_out(sealed("replay-task", body), nothing)
+
+
+# ---------------------------------------------------------------------- an audit, and who works for it
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One with more sessions than are replayed elsewhere at a time."""
+    with serving(tmp_path_factory.mktemp("service")) as made:
+        ids, name = story(made), people(made)
+        ids += [str(open_session(made.admin, name, epsilon=0.01)["id"]) for _ in range(2 * AT_ONCE)]
+        caught_up(made, ids)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def auditor(service: Service) -> httpx.Client:
+    client = service.principal("auditor")
+    caught_up(service, [])
+    return client
+
+
+def checking(service: Service, checker: ProcessChecker, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(service.built.services.audit_jobs, "_checker", checker)
+
+
+#: Verdict, result, and the report in both forms.
+Told = tuple[str, dict[str, Any], bytes, bytes]
+
+
+def told_of(auditor: httpx.Client) -> Told:
+    """What an audit tells."""
+    last = audited(auditor)
+    assert last["status"] == "done", last
+    forms = ("application/json", "text/html")
+    first, second = (auditor.get(last["links"]["report"], headers={"Accept": form}).content for form in forms)
+    return last["verdict"], last["result"], first, second
+
+
+@pytest.fixture(scope="module")
+def alone(auditor: httpx.Client) -> Told:
+    """What is told where nobody else works."""
+    return told_of(auditor)
+
+
+class Counting(ProcessFinisher):
+    """Somebody else, who counts what he did."""
+
+    done = 0
+
+    def finish(self, task: bytes, progress: Any) -> bytes:
+        result = super().finish(task, progress)
+        Counting.done += 1
+        return result
+
+
+@pytest.mark.api
+@pytest.mark.slow
+def test_an_audit_with_others_tells_the_same(
+    service: Service, auditor: httpx.Client, alone: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte. Catches a session that is told twice, in another place or by nobody, and one that nobody else
+    was given.
+    """
+    assert alone[0] == "holds"
+    checking(service, ProcessChecker(MEMORY, lambda: Counting(MEMORY)), monkeypatch)
+    assert told_of(auditor) == alone
+    assert Counting.done >= AT_ONCE
+
+
+@pytest.mark.api
+@pytest.mark.slow
+def test_what_others_cannot_do_is_done_here(
+    service: Service, auditor: httpx.Client, alone: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have too little memory. Catches an audit that fails of its helpers."""
+    checking(service, ProcessChecker(MEMORY, lambda: ProcessFinisher(1 << 16)), monkeypatch)
+    assert told_of(auditor) == alone
+
+
+@pytest.fixture
+def engine(postgres_url: str) -> Iterator[Engine]:
+    _, made = make_engines(postgres_url)
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def by_table(service: Service, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> JobTable:
+    """The table over which the service has transcripts replayed."""
+    jobs = JobTable(engine)
+    checking(service, ProcessChecker(MEMORY, partial(TableFinisher, jobs, 60.0, "replay")), monkeypatch)
+    return jobs
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_workers_over_the_table_may_fall_silent(
+    auditor: httpx.Client, alone: Told, by_table: JobTable, engine: Engine
+) -> None:
+    """One takes a replay and is gone; another has it after the silence, and all others. Catches a session that is
+    lost, and what is left in the table.
+    """
+    id = started(auditor)
+    until(lambda: by_table.claim() is not None)
+    silence(engine)
+    assert {row.kind for row in rows(engine)} == {"replay"}
+    with at_work(by_table, ProcessFinisher):
+        until(lambda: auditor.get(f"/v1/audits/{id}").json()["status"] == "done")
+        assert told_of(auditor) == alone
+    last = auditor.get(f"/v1/audits/{id}").json()
+    assert (last["verdict"], last["result"]) == alone[:2]
+    assert rows(engine) == []
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_an_audit_that_waits_for_workers_can_be_stopped(
+    auditor: httpx.Client, by_table: JobTable, engine: Engine
+) -> None:
+    """No worker is there. Catches an audit that nothing ends, and replays that are left for nobody."""
+    id = started(auditor)
+    until(lambda: len(rows(engine)) == AT_ONCE)
+    time.sleep(1.0)  # so that there is nothing left to do but to wait
+    begun = time.monotonic()
+    assert auditor.delete(f"/v1/audits/{id}").json()["status"] == "stopping"
+    until(lambda: auditor.get(f"/v1/audits/{id}").json()["status"] == "stopped")
+    assert time.monotonic() - begun < patience(5)
+    assert rows(engine) == []
