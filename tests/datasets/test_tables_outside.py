@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,49 @@ def test_postgresql_tells_what_a_plain_loop_counts(database: Database, source: A
 def test_spark_tells_what_a_plain_loop_counts(spark: Cluster, source: Any, data: st.DataObject) -> None:
     """The same; each example takes it a second. `make fuzz` draws others."""
     agree(spark, source, data)
+
+
+#: An attribute of each kind, with values on its edges and far beyond them, which are clamped, and near one another.
+HARD: list[tuple[JSON, Any, list[Any]]] = [
+    ({"name": "word", "values": ["A", "a", "it's", "", "a "]}, pa.string(), ["a", "A", "a ", "", "it's", "a"]),
+    ({"name": "code", "size": 2}, pa.uint64(), [0, 1, 1, 0, 1, 0]),
+    ({"name": "bit", "size": 2}, pa.bool_(), [True, False, True, True, False, False]),
+    ({"name": "truth", "values": ["true", "false"]}, pa.bool_(), [True, False, True, True, False, False]),
+    ({"name": "age", "edges": [0, 0.1, 20], "outside": "clamp", "missing": True}, pa.float64(),
+     [-1e300, 1e300, math.nan, None, -0.0, 0.1]),
+    ({"name": "unit", "lower": -3, "upper": 0, "outside": "clamp"}, pa.int64(), [-(2**63), 2**63 - 1, -3, -1, 0, -2]),
+    ({"name": "grid", "lower": -9, "upper": -1, "grid": 4, "outside": "clamp"}, pa.int8(), [-128, 127, -8, -7, -6, -3]),
+    ({"name": "month", "dates": ["1999-12-31", "2000-02-29"], "by": "month", "outside": "clamp"}, pa.date32(),
+     [date(1, 1, 1), date(9999, 12, 31), date(2000, 2, 29), date(2000, 1, 1), date(1999, 12, 1), date(2000, 3, 1)]),
+    ({"name": "day", "dates": ["2000-02-28", "2000-03-01"], "by": "day", "outside": "clamp"}, pa.timestamp("us"),
+     [datetime(2000, 2, day, 23, 59, 59, 999_999) for day in (27, 28, 29)]  # noqa: DTZ001 - none has a zone
+     + [datetime(2000, 3, day) for day in (1, 2, 3)]),  # noqa: DTZ001
+]  # fmt: skip
+
+
+def test_values_on_edges_and_beyond(engine: Engine) -> None:
+    """Of each kind of attribute at once, all cells and what is asked of each. Would catch words that are equal but for
+    capitals or spaces, a value beyond that is clamped to the wrong end, and a day that is moved by a time of its zone.
+    """
+    attributes = [attribute for attribute, _, _ in HARD]
+    exact = pa.uint64() if engine.type == "spark" else pa.int64()
+    types = [exact if kind == pa.uint64() else kind for _, kind, _ in HARD]
+    records = [list(record) for record in zip(*(values for _, _, values in HARD), strict=True)]
+    engine.lay(columns_of((attributes, types, records, [])))
+    expected = plain.count(attributes, records)
+    assert not expected.outside
+    entries = np.zeros([plain.places(a) + bool(a.get("missing")) for a in attributes], np.int64)
+    for cell, number in expected.cells.items():
+        entries[cell] = number
+    found = sources_of(engine).register(declared(engine, attributes)).data
+    assert isinstance(found, DenseData)
+    assert (found.array == entries).all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outcome, "MOST_COUNTED", 0)
+        counts = asked_counts(engine, attributes)
+    asked = [CellCounts((axis,), (None,), (length,)) for axis, length in enumerate(entries.shape)]
+    for axis, number in enumerate(told(counts, *asked)):
+        assert number.tolist() == entries.sum(axis=tuple({*range(entries.ndim)} - {axis})).tolist()
 
 
 INTEGER = pa.int32()
@@ -479,6 +523,17 @@ def test_a_cluster_whose_sums_wrap_is_not_asked(spark: Cluster, monkeypatch: pyt
     (away,) = complaints(spark.url.replace("quux-token", "zebra"))
     assert "token" in away
     assert "zebra" not in away
+
+
+def test_sessions_are_left_behind_nowhere(spark: Cluster) -> None:
+    """Would catch a cluster that keeps one for each question, an hour long."""
+    with spark_source._Session(spark.url, 60) as left:
+        pass
+    with spark_source._Session(spark.url, 60) as another:
+        another._who, own = left._who, another._who
+        with pytest.raises(Exception, match="SESSION_CLOSED"):
+            list(another.batches("SELECT 1"))
+        another._who = own
 
 
 def test_a_server_without_the_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ class _Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # What is under way in the cluster is ended with the session, whoever else has ended meanwhile.
+        # Else the cluster would keep it for an hour. What is under way in it ends, too.
         with suppress(self._lib.grpc.RpcError):
             request = self._lib.proto.ReleaseSessionRequest(**self._who)
             self._stub.ReleaseSession(request, timeout=_LEAVE_SECONDS, metadata=self._metadata)
