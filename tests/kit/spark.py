@@ -48,6 +48,7 @@ def server_of_run() -> str:
     version = re.search(r'version "([0-9]+)', told)
     if version is None or int(version[1]) < 17:
         pytest.skip("Spark needs Java 17 or newer, and there is none")
+    assert (kept.ROOT / ".spark").is_dir(), "make spark lays the jars of a cluster into .spark"
     return kept.server_of_run("spark", __name__)
 
 
