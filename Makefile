@@ -21,7 +21,7 @@ unit fast fuzz: export TMPDIR ?= $(or $(SCRATCH),/tmp)
 # Every worker and every server that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup browser assets demo docs papers serve test quick fast lint types layers compiled unit r fuzz bench lock wheels image clean
+.PHONY: help setup browser spark assets demo docs papers serve test quick fast lint types layers compiled unit r fuzz bench lock wheels image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -100,7 +100,20 @@ PYTEST = $(PYTEST_ALONE) -n $(JOBS) --dist worksteal
 compiled: setup
 	-@$(PYTEST_ALONE) --collect-only -q > /dev/null
 
-unit: setup browser $(COMPILED) ## the tests alone; PYTEST_ARGS="-k name" narrows them
+# A cluster for tests of Spark: jars of a size that nobody wants twice, and a server that needs no more of Python. Where
+# there is no Java 17 the tests skip.
+SPARK := .spark
+JAVA := $(shell java -version 2>&1 | sed -nE '1s/.* "([0-9]+).*/\1/p')
+spark: $(if $(filter 17 18 19 2%,$(JAVA)),$(SPARK)/.installed) ## a Spark of its own in .spark for the tests, where Java 17 or newer is
+
+$(SPARK)/.installed: requirements-spark.lock
+	$(PYTHON) -m venv --clear $(SPARK)
+	grep -A3 '^setuptools==' $< | grep -E '^(setuptools|    --hash)' > $(SPARK)/first
+	$(SPARK)/bin/python -m pip install --quiet --require-hashes -r $(SPARK)/first
+	$(SPARK)/bin/python -m pip install --quiet --require-hashes --no-build-isolation --no-cache-dir -r $<
+	@touch $@
+
+unit: setup browser spark $(COMPILED) ## the tests alone; PYTEST_ARGS="-k name" narrows them
 	$(PYTEST) $(PYTEST_ARGS)
 
 # What the client in R is built and tested with, by Debian's names.
@@ -134,11 +147,12 @@ BOTH = pyproject.toml clients/python/pyproject.toml
 # Of both distributions, without the client's `replay`: that is the service, which no index has.
 EXTRAS = arrow dev docs log pandas plot polars sqlalchemy test
 
-lock: $(VENV)/.python ## resolve the dependencies anew (UPGRADE=1 for the newest) and write the lock files: of the service, of whoever works on it, and of what builds the wheels
+lock: $(VENV)/.python ## resolve the dependencies anew (UPGRADE=1 for the newest) and write the lock files: of the service, of whoever works on it, of what builds the wheels, and of a cluster for tests
 	$(BIN)/python -m pip install --quiet uv
 	$(UV_COMPILE) $(BOTH) $(addprefix --extra ,$(EXTRAS)) -o requirements-dev.lock
 	$(UV_COMPILE) $(BOTH) -c requirements-dev.lock -o requirements.lock
 	echo hatchling | $(UV_COMPILE) - -c requirements-dev.lock -o requirements-build.lock
+	printf 'pyspark>=4,<5\nsetuptools\n' | $(UV_COMPILE) - -o requirements-spark.lock
 
 # The service asks for the client of its own version: whoever has both wheels needs no checkout.
 wheels: setup ## both distributions as wheels, built twice and compared, with their hashes and a list of what they need, in dist
@@ -151,4 +165,4 @@ image: ## the container image, by the version too
 	docker build -t curator -t curator:$(VERSION) --label org.opencontainers.image.version=$(VERSION) .
 
 clean: ## remove the environment and caches; data in ./var stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist htmlcov .coverage
+	rm -rf $(VENV) $(SPARK) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist htmlcov .coverage

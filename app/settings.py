@@ -128,8 +128,8 @@ class Settings(BaseSettings):
     )
     source_hosts: str | None = Field(
         None,
-        description="Hosts of databases, each alone or with a port, with a comma between two, that a connection may "
-        "name. Unset: none.",
+        description="Hosts of databases and clusters, each alone or with a port, with a comma between two, that a "
+        "connection may name. Unset: none.",
     )
     source_queries: int = Field(
         2, ge=1, le=64, description="How many questions to sources are counted at a time, of different principals."

@@ -82,7 +82,7 @@ from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.private_store import VaultStore
 from app.storage.snapshots import SnapshotFiles
-from app.storage.sources import ParquetFolders, PostgresTables, Sources, complaints
+from app.storage.sources import ParquetFolders, PostgresTables, Sources, SparkTables, complaints
 from app.storage.store import SqlStore
 from app.storage.vault import Vault
 
@@ -152,9 +152,15 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
                     SOURCES_OF_FILES,
                     ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit),
                 ),
-                "postgresql": PostgresTables(
-                    outside.open, settings.source_deadline_seconds, readers, settings.memory_limit
-                ),
+                **{
+                    kind: tables(
+                        partial(outside.open, type=kind),
+                        settings.source_deadline_seconds,
+                        readers,
+                        settings.memory_limit,
+                    )
+                    for kind, tables in (("postgresql", PostgresTables), ("spark", SparkTables))
+                },
             },
             settings.request_timeout_seconds,
         ),

@@ -172,15 +172,22 @@ class IcebergTable(_VersionedTable):
     )
 
 
-class PostgresTable(Model):
-    """A table of PostgreSQL, in the place of an upload. ``connection`` and ``table`` are of the registration alone:
+class OutsideTable(Model):
+    """A table of a database, in the place of an upload. ``connection`` and ``table`` are of the registration alone:
     what is kept and shown has the type.
     """
 
-    type: Literal["postgresql"]
+    type: str
     connection: str | None = Field(
         default=None, min_length=1, max_length=64, description="name of a connection that an admin has added"
     )
+    table: str | None
+
+
+class PostgresTable(OutsideTable):
+    """A table of PostgreSQL."""
+
+    type: Literal["postgresql"]
     table: str | None = Field(
         default=None,
         max_length=127,
@@ -189,8 +196,20 @@ class PostgresTable(Model):
     )
 
 
+class SparkTable(OutsideTable):
+    """A table of a cluster of Spark."""
+
+    type: Literal["spark"]
+    table: str | None = Field(
+        default=None,
+        max_length=255,
+        pattern=r"^[A-Za-z0-9_]{1,127}\.[A-Za-z0-9_]{1,127}$",
+        description="schema and name of a table that is kept as Parquet, as health.visits",
+    )
+
+
 #: Where the records of a table are, in the place of an upload.
-Source = Annotated[ParquetFiles | DeltaTable | IcebergTable | PostgresTable, Field(discriminator="type")]
+Source = Annotated[ParquetFiles | DeltaTable | IcebergTable | PostgresTable | SparkTable, Field(discriminator="type")]
 #: The types of those that are files on the server's own disk.
 SOURCES_OF_FILES = ("parquet", "delta", "iceberg")
 #: Conditions that are written as they are read.

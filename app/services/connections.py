@@ -126,7 +126,9 @@ class Connections:
 
 def _text(url: Any) -> str:
     if not isinstance(url, str) or "\0" in url:
-        raise InvalidRequest("url must be text, as postgresql://user:password@host/database?sslmode=verify-full")
+        raise InvalidRequest(
+            "url must be text, as postgresql://user:password@host/database?sslmode=verify-full or sc://host/;use_ssl=true"
+        )
     return url
 
 

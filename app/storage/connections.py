@@ -6,39 +6,20 @@ password.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 
-import psycopg
-from psycopg import conninfo
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.declarations.errors import InvalidDataset, InvalidRequest
 from app.services.connections import NAME, NoConnection
 from app.services.errors import Conflict, Unavailable
+from app.storage import connection_urls
 from app.storage import tables as t
 from app.storage.store import SqlStore
 from app.storage.vault import Vault, VaultError
 
 c = t.connections.c
-#: What a connection leads to, as its URL begins.
-TYPE = "postgresql"
-_PORT = "[1-9][0-9]{0,4}"
-#: What a URL may say, and how. All else reads other files, changes settings, or picks a server by more than its name.
-_ALLOWED = {
-    "host": "[^,]+(,[^,]+)*",
-    "port": f"{_PORT}(,{_PORT})*",
-    "dbname": ".+",
-    "user": ".+",
-    "password": ".+",
-    "sslmode": "disable|allow|prefer|require|verify-ca|verify-full",
-    "connect_timeout": "[0-9]{1,4}",
-}
-_ENCRYPTED = frozenset({"require", "verify-ca", "verify-full"})
-_HERE = frozenset({"127.0.0.1", "::1", "localhost"})
-#: Bytes of a URL.
-MOST_BYTES = 4096
 
 
 class SealedConnections:
@@ -60,8 +41,8 @@ class SealedConnections:
             InvalidRequest: naming what of it to change, never what it says; or that the vault has no key.
             Conflict: when the name is in use.
         """
-        sealed = self._sealed(name, url)
-        told = {"name": name, "type": TYPE, "created_at": now, "created_by": by}
+        kind, sealed = self._sealed(name, url)
+        told = {"name": name, "type": kind, "created_at": now, "created_by": by}
         with self._store.write() as tx:
             try:
                 tx.connection.execute(insert(t.connections), {**told, "sealed": sealed})
@@ -79,11 +60,12 @@ class SealedConnections:
         """
         if not NAME.fullmatch(name):
             return None
-        sealed, told = self._sealed(name, url), {"created_at": now, "created_by": by}
+        kind, sealed = self._sealed(name, url)
+        told = {"type": kind, "created_at": now, "created_by": by}
         with self._store.write() as tx:
             found = tx.connection.execute(update(t.connections).where(c.name == name).values(told | {"sealed": sealed}))
             tx.commit()
-        return {"name": name, "type": TYPE, **told} if found.rowcount else None
+        return {"name": name, **told} if found.rowcount else None
 
     def page(self, after: str, most: int) -> tuple[list[dict[str, str]], bool]:
         """Up to ``most`` connections by name beyond another one, without secrets, and whether there are others."""
@@ -103,12 +85,16 @@ class SealedConnections:
             tx.commit()
         return bool(removed)
 
-    def open(self, name: str) -> str:
+    def open(self, name: str, type: str | None = None) -> str:
         """The URL of a connection, for whoever asks a source.
+
+        Args:
+            name: of the connection.
+            type: of the source, where one is asked.
 
         Raises:
             NoConnection: when there is none of this name.
-            InvalidDataset: when its host is not one of the server's any more.
+            InvalidDataset: when its host is not one of the server's any more, or it leads to another type of source.
             Unavailable: when it was sealed under another key.
         """
         sealed = None
@@ -124,9 +110,11 @@ class SealedConnections:
                 "the connection was sealed under another key: an operator must look", retry_after=60
             ) from None
         try:
-            self._check(url)
+            found = connection_urls.check(url, self._hosts)
         except InvalidRequest as error:
             raise InvalidDataset(f"source.connection: {error.detail}") from None
+        if type not in (None, found):
+            raise InvalidDataset("source.connection: it leads to another type of database: name one of the source's")
         return url
 
     def reseal(self, old: Vault) -> Sequence[str]:
@@ -152,50 +140,12 @@ class SealedConnections:
         except VaultError:
             return None
 
-    def _sealed(self, name: str, url: str) -> str:
-        """Raises InvalidRequest."""
-        self._check(url)
+    def _sealed(self, name: str, url: str) -> tuple[str, str]:
+        """The type of a URL, and it sealed. Raises InvalidRequest."""
+        kind = connection_urls.check(url, self._hosts)
         try:
-            return self._vault.seal_secret(name, url)
+            return kind, self._vault.seal_secret(name, url)
         except VaultError:
             raise InvalidRequest(
                 "this server's vault has no key, and keeps no secrets: have its operator set CURATOR_VAULT_KEY"
             ) from None
-
-    def _check(self, url: str) -> None:
-        """Refuse a URL that leads elsewhere than the operator allows, or in the clear.
-
-        Raises:
-            InvalidRequest: naming what of it to change, never what it says.
-        """
-        try:
-            if len(url.encode()) > MOST_BYTES or not url.startswith(f"{TYPE}://"):
-                raise ValueError
-            told = {word: str(value) for word, value in conninfo.conninfo_to_dict(url).items() if value is not None}
-        except (psycopg.Error, ValueError):
-            raise InvalidRequest(
-                "url: it is no URL of PostgreSQL, as postgresql://user:password@host:5432/database?sslmode=verify-full"
-            ) from None
-        if beyond := sorted(set(told) - set(_ALLOWED)):
-            raise InvalidRequest(
-                f"url: it may have {', '.join(sorted(_ALLOWED))}, and nothing else: leave {', '.join(beyond)} out"
-            )
-        if not {"host", "user", "dbname"} <= set(told):
-            raise InvalidRequest("url: name a host, a user and a database")
-        for word, value in sorted(told.items()):
-            if not re.fullmatch(_ALLOWED[word], value, re.DOTALL):
-                raise InvalidRequest(f"url: {word} is empty, or is none that PostgreSQL takes: write it anew")
-        hosts, ports = told["host"].split(","), told.get("port", "5432").split(",")
-        if len(ports) not in (1, len(hosts)):
-            raise InvalidRequest("url: name one port, or one for each host")
-        for host, port in zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=True):
-            beside = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            if host not in self._hosts and beside not in self._hosts:
-                raise InvalidRequest(
-                    "url: its host is not one that this server may ask: have its operator add it to "
-                    "CURATOR_SOURCE_HOSTS"
-                )
-            if not host.startswith("/") and host not in _HERE and told.get("sslmode") not in _ENCRYPTED:
-                raise InvalidRequest(
-                    "url: let sslmode be verify-full, or require or verify-ca: nothing goes in the clear"
-                )

@@ -1,25 +1,60 @@
-"""A database outside with tables that are counted where they lie: an owner, and a role that reads."""
+"""Engines outside with tables that are counted where they lie: an owner writes them, and the curator reads.
+
+What holds for each of them is tested by one suite: whoever it is, it lays columns as a table (`lay`), and its tables
+are asked through `tables`.
+"""
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 
+from app.storage.sources import PostgresTables, SparkTables
+from app.storage.sources.spark import _library
+from tests.datasets.source_files import JSON, write
+from tests.kit import spark
 from tests.kit.postgres import server_of_run
 
 SCHEMA = "clinic %s\"'"
+TYPES = {
+    pa.int8(): "smallint", pa.int16(): "smallint", pa.int32(): "integer", pa.int64(): "bigint",
+    pa.uint8(): "smallint", pa.uint16(): "integer", pa.uint32(): "bigint", pa.float32(): "real",
+    pa.float64(): "double precision", pa.string(): "text", pa.bool_(): "boolean", pa.date32(): "date",
+    pa.timestamp("s"): "timestamp", pa.timestamp("ms"): "timestamp", pa.timestamp("us"): "timestamp",
+    pa.binary(): "bytea",
+}  # fmt: skip
 
 
 class Database:
     """A database with a table, an owner, and a role that reads."""
 
+    type, table = "postgresql", f"{SCHEMA}.visits"
+
     def __init__(self, owner: psycopg.Connection[Any], role: str, reader: str) -> None:
         self.owner, self.role, self.reader = owner, sql.Identifier(role), reader
+
+    def tables(self, seconds: float = 60.0, **how: Any) -> PostgresTables:
+        """Who asks its tables, in so many seconds."""
+        return PostgresTables(lambda name: self.reader, seconds, **how)
+
+    def takes(self, columns: Mapping[str, pa.Array], attributes: Sequence[JSON] = ()) -> bool:
+        """Whether it has such types, and such text in records and categories."""
+        texts = [value for column in columns.values() for value in column.to_pylist() if isinstance(value, str)]
+        texts += [str(label) for attribute in attributes for label in attribute.get("values", ())]
+        return all(column.type in TYPES for column in columns.values()) and not any("\0" in text for text in texts)
+
+    def lay(self, columns: Mapping[str, pa.Array]) -> None:
+        """A table of these columns."""
+        fields = [(name, TYPES[column.type]) for name, column in columns.items()]
+        self.fill(fields, list(zip(*(column.to_pylist() for column in columns.values()), strict=True)))
 
     def fill(
         self,
@@ -44,6 +79,48 @@ class Database:
         self.owner.execute(statement, values or None)
 
 
+class Cluster:
+    """A schema of a cluster of Spark; its owner is the client that its makers give away."""
+
+    type = "spark"
+
+    def __init__(self, url: str, folder: Path, schema: str | None = None) -> None:
+        _library()  # in a way that it bears
+        from pyspark.sql import SparkSession
+
+        self.url, self._folder = url, folder
+        # That client sends no token in the clear but to this name.
+        self._session = SparkSession.builder.remote(url.replace("127.0.0.1", "localhost")).create()
+        self.schema = schema or f"clinic_{time.monotonic_ns()}"
+        self.table = f"{self.schema}.visits"
+        self.run(f"CREATE DATABASE {self.schema}")
+
+    def tables(self, seconds: float = 60.0, **how: Any) -> SparkTables:
+        """Who asks its tables, in so many seconds."""
+        return SparkTables(lambda name: self.url, seconds, **how)
+
+    def takes(self, columns: Mapping[str, pa.Array], attributes: Sequence[JSON] = ()) -> bool:
+        """Whether it has such types: it reads no nanoseconds."""
+        return all(column.type != pa.timestamp("ns") for column in columns.values())
+
+    def lay(self, columns: Mapping[str, pa.Array]) -> None:
+        """A table of these columns, in two files where it has so many records."""
+        folder = self._folder / str(time.monotonic_ns())
+        length = len(next(iter(columns.values())))
+        for number, part in enumerate((slice(0, length // 2), slice(length // 2, None))):
+            write(folder / f"{number}.parquet", {name: column[part] for name, column in columns.items()})
+        self.run(f"DROP TABLE IF EXISTS {self.table}")
+        self.run(f"CREATE TABLE {self.table} USING parquet LOCATION '{folder}'")
+
+    def run(self, statement: str) -> Any:
+        return self._session.sql(statement).collect()
+
+    def end(self) -> None:
+        """Leave nothing in the cluster."""
+        self.run(f"DROP DATABASE {self.schema} CASCADE")
+        self._session.stop()
+
+
 @contextmanager
 def outside() -> Iterator[Database]:
     """A database of its own on the run's server."""
@@ -56,3 +133,16 @@ def outside() -> Iterator[Database]:
             yield Database(owner, role, psycopg.conninfo.make_conninfo(server, dbname=name, user=role))
         root.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
         root.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """A schema of its own in the run's cluster."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = Cluster(spark.server_of_run(), Path(folder))
+        yield found
+        found.end()
+
+
+#: Every engine that the suite is run over, by the type of its sources.
+ENGINES = {"postgresql": outside, "spark": cluster}

@@ -45,6 +45,7 @@ FORM = (
     "it has features", "it is partitioned", "columns have other names", "some of its files lie elsewhere",
     "it has a format that is not read", "some are no plain Parquet files", "has another name in some",
     "is another column in some", "one of its files is in it twice", "nothing is known of the time zone",
+    "no text of PostgreSQL has", "it is a view, or is not kept as Parquet",
 )  # fmt: skip
 
 #: Refusals for what a file holds, by a part of their words, and what the table says of them.
@@ -88,6 +89,7 @@ PRIVATE = {
     "the table has no files": "it has a file",
     "its log is damaged": "it is not damaged",
     "MOVED": "they were not altered while they were counted",
+    "it was written to while it was counted": "they were not altered while they were counted",
     "raise InvalidDataset(problem)": "it is not damaged",
     "cannot be read as separated columns": "it is not damaged",
     "memory limit": "within the memory limit",

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 import app.cli.application  # noqa: F401 - with all commands
 from app.cli.groups import cli
 from app.declarations.errors import CuratorError, InvalidRequest
+from app.storage import connection_urls
 from app.storage.connections import SealedConnections
 from app.storage.vault import Vault, VaultError
 from curator_client import Curator
@@ -235,6 +236,24 @@ REFUSED = {
     "a time that is none": f"postgresql://u:quux@{ANY_PORT}/d?sslmode=require&connect_timeout=quux",
     "no text": f"postgresql://u:%FFquux@{ANY_PORT}/d?sslmode=require",
     "a certificate": f"postgresql://u:quux@{ANY_PORT}/d?sslmode=verify-full&sslrootcert=/etc/quux",
+    "Spark: another host": "sc://elsewhere.example.org:6543/;use_ssl=true;token=quux",
+    "Spark: another port": "sc://db.example.org/;use_ssl=true;token=quux",
+    "Spark: in the clear": "sc://db.example.org:6543/;token=quux",
+    "Spark: in the clear, in words": "sc://db.example.org:6543/;use_ssl=false;token=quux",
+    "Spark: a header of its own": f"sc://{ANY_PORT}/;use_ssl=true;x-quux=1",
+    "Spark: somebody's session": f"sc://{ANY_PORT}/;use_ssl=true;session_id=quux",
+    "Spark: two tokens": f"sc://{ANY_PORT}/;use_ssl=true;token=a;token=quux",
+    "Spark: an empty token": f"sc://{ANY_PORT}/;use_ssl=true;token=",
+    "Spark: a token of two lines": f"sc://{ANY_PORT}/;use_ssl=true;token=quux%0Ax: y",
+    "Spark: no text": f"sc://{ANY_PORT}/;use_ssl=true;token=%FFquux",
+    "Spark: a user in the host's place": f"sc://quux@{ANY_PORT}/;use_ssl=true",
+    "Spark: a path": f"sc://{ANY_PORT}/quux;use_ssl=true",
+    "Spark: a question": f"sc://{ANY_PORT}/;use_ssl=true?quux",
+    "Spark: no host": "sc://:6543/;use_ssl=true;token=quux",
+    "Spark: a port that is none": f"sc://{ANY_PORT}:0/;use_ssl=true;token=quux",
+    "Spark: a port beyond all": f"sc://{ANY_PORT}:123456/;use_ssl=true;token=quux",
+    "Spark: a socket": "sc://unix:%2Fquux/;use_ssl=true",
+    "Spark: long": f"sc://{ANY_PORT}/;use_ssl=true;token=quux" + "x" * 5000,
     "long": "postgresql://u:quux@db.example.org:6543/d?sslmode=require&user=" + "u" * 5000,
 }
 
@@ -253,6 +272,9 @@ ALLOWED = {
     "several hosts": f"postgresql://u:p@db.example.org:6543,{ANY_PORT}:1/d?sslmode=verify-ca&connect_timeout=5",
     "one port for several hosts": f"postgresql://u:p@/d?host=db.example.org,{ANY_PORT}&port=6543&sslmode=require",
     "an address": "postgresql://u:p@[2001:db8::1]/d?sslmode=verify-full",
+    "Spark": f"sc://{ANY_PORT}:15009/;use_ssl=true;token=a%3Db;user_id=u",
+    "Spark with its port": "sc://db.example.org:6543/;use_ssl=true",
+    "Spark by an address": "sc://[2001:db8::1]/;use_ssl=true",
     "an address with its port": "postgresql://u:p@[2001:db8::2]:6543/d?sslmode=verify-full",
 }
 
@@ -302,6 +324,28 @@ def test_no_url_is_a_fault_of_the_server(service: Service, hosts: str, pieces: l
     told = conninfo.conninfo_to_dict(SealedConnections(vault, store, hosts.split(",")).open(name))
     assert set(str(told["host"]).split(",")) <= {ANY_PORT}
     assert told["sslmode"] in ("require", "verify-ca", "verify-full")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@given(pieces=st.lists(st.sampled_from([*PIECES, ";", "use_ssl", "true", "token", "user_id"]), max_size=20))
+def test_no_url_of_spark_is_a_fault_of_the_server(service: Service, hosts: str, pieces: list[str]) -> None:
+    """The same of a cluster's: what is kept leads to a host that is named, and is encrypted."""
+    url = f"sc://{ANY_PORT}{''.join(pieces)}"
+    body = json.dumps({"name": unique("made"), "url": url}).encode()
+    reply = service.admin.post("/v1/connections", content=body, headers=JSON_BODY)
+    if reply.status_code != 201:
+        refused(reply, "invalid-request")
+        return
+    address = connection_urls.spark_address(url)
+    assert (address.host, address.encrypted) == (ANY_PORT, True)
+
+
+def test_a_source_asks_its_own_type_of_database(service: Service, url: str) -> None:
+    """Would catch a URL with a password that is given to another engine's driver."""
+    connection = added(service, url)
+    source = {"type": "spark", "connection": connection, "table": "clinic.visits"}
+    document = refused(sent(service, spec(connection, source=source)), "invalid-dataset")
+    assert "another type" in document["detail"]
 
 
 @pytest.mark.postgres
@@ -382,7 +426,7 @@ def test_secrets_are_sealed_and_go_to_another_key(service: Service, url: str, ho
     assert name not in lost
     assert SealedConnections(new, store, names).open(name) == url
     with pytest.raises(InvalidRequest):
-        SealedConnections(new, store, ())._check(url)
+        connection_urls.check(url, ())
     sealed = old.seal_secret("a", "secret")
     assert "secret" not in sealed
     assert old.open_secret("a", sealed) == "secret"

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from psycopg import sql
 
 from app.bootstrap.reader_process import ProcessReaders
@@ -24,15 +24,14 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import TableSpec, parse_spec, published, written
 from app.storage.private_data import DenseData, RecordsData
 from app.storage.readers import read_private, tables
-from app.storage.sources import CountedSource, ParquetFolders, PostgresTables, Sources, files, parquet, postgresql
-from tests.datasets.outside import SCHEMA, Database, outside
+from app.storage.sources import CountedSource, ParquetFolders, Sources, compiled, files, parquet
+from tests.datasets.outside import ENGINES, SCHEMA, Cluster, Database, cluster, outside
 from tests.datasets.source_files import BUDGET, JSON, declare, write
 from tests.datasets.test_connections import KEY, added
 from tests.datasets.test_connections import hosts as hosts
 from tests.datasets.test_connections import url as url
-from tests.datasets.test_postgresql_sources import TYPES, storable
-from tests.datasets.test_postgresql_sources import lay as lay_table
 from tests.datasets.test_sources import MEMORY, lay, sources, table
+from tests.datasets.test_tables_outside import columns_of
 from tests.kit.noise import Noise
 from tests.kit.service import Service, ask, serving, unique, where
 
@@ -102,15 +101,51 @@ def database() -> Iterator[Database]:
         yield found
 
 
-def of_database(database: Database, seconds: float = 60.0) -> Sources:
-    return Sources({"postgresql": PostgresTables(lambda name: database.reader, seconds)})
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Cluster]:
+    with cluster() as found:
+        yield found
 
 
-def declared(attributes: list[JSON], **more: Any) -> TableSpec:
-    source = {"type": "postgresql", "connection": "warehouse", "table": f"{SCHEMA}.visits"}
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[Database | Cluster]:
+    with ENGINES[request.param]() as found:
+        yield found
+
+
+def of_engine(engine: Database | Cluster) -> Sources:
+    return Sources({engine.type: engine.tables()})
+
+
+def of_database(database: Database) -> Sources:
+    return of_engine(database)
+
+
+def declared(attributes: list[JSON], engine: Any = Database, **more: Any) -> TableSpec:
+    source = {"type": engine.type, "connection": "warehouse", "table": engine.table}
     spec = parse_spec({**declare(attributes), "source": source, "prepare": "vault", **more})
     assert isinstance(spec, TableSpec)
     return spec
+
+
+def read_alike(engine: Database | Cluster, folder: Path, most: int, source: Any) -> None:
+    """A table is read as the upload of the same records is."""
+    attributes, types, records, _ = source
+    assume(records)
+    columns = columns_of(source)
+    assume(engine.takes(columns))
+    engine.lay(columns)
+    columns = {
+        a["name"]: pa.array([record[axis] for record in records], kind)
+        for axis, (a, kind) in enumerate(zip(attributes, types, strict=True))
+    }
+    path = write(folder / "prepared.parquet", columns)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "MOST_COUNTED", most)
+        same = table(declare(plain(attributes)))
+        uploaded = tried(lambda: read_private(same, "t.parquet", path, memory_limit=MEMORY))
+        found = tried(lambda: of_engine(engine).register(declared(attributes, engine)))
+    assert same_outcome(found, uploaded)
 
 
 @pytest.mark.parametrize("most", [tables.MOST_COUNTED, 0], ids=["counts", "records"])
@@ -119,22 +154,14 @@ def test_tables_are_read_as_an_upload_is(database: Database, tmp_path_factory: A
     """Text, Booleans, dates and floats go through the database and back. Would catch a value that is written in other
     words there, and is another or none.
     """
-    attributes, types, records, _ = source
-    assume(records)
-    assume(all(kind in TYPES for kind in types))
-    assume(all(storable(value) for record in records for value in record))
-    lay_table(database, source)
-    columns = {
-        a["name"]: pa.array([record[axis] for record in records], kind)
-        for axis, (a, kind) in enumerate(zip(attributes, types, strict=True))
-    }
-    path = write(tmp_path_factory.getbasetemp() / "prepared.parquet", columns)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "MOST_COUNTED", most)
-        same = table(declare(plain(attributes)))
-        uploaded = tried(lambda: read_private(same, "t.parquet", path, memory_limit=MEMORY))
-        found = tried(lambda: of_database(database).register(declared(attributes)))
-    assert same_outcome(found, uploaded)
+    read_alike(database, tmp_path_factory.getbasetemp(), most, source)
+
+
+@settings(max_examples=6)
+@given(source=sources())
+def test_tables_of_spark_are_read_as_an_upload_is(spark: Cluster, tmp_path_factory: Any, source: Any) -> None:
+    """The same, of batches of Arrow, in whatever order they come."""
+    read_alike(spark, tmp_path_factory.getbasetemp(), tables.MOST_COUNTED, source)
 
 
 def visits(folder: Path) -> None:
@@ -145,15 +172,19 @@ def visits(folder: Path) -> None:
         write(folder / f"{number}.parquet", columns)
 
 
+def stays() -> JSON:
+    return {"patient": pa.array(PATIENTS), "Ward of stay": pa.array(WARDS), "days": pa.array(DAYS)}
+
+
 def fill(database: Database) -> None:
     kinds = [("patient", "text"), ("Ward of stay", "text"), ("days", "numeric")]
     database.fill(kinds, list(zip(PATIENTS, WARDS, DAYS, strict=True)))
 
 
-@pytest.mark.parametrize("kind", ["parquet", "postgresql"])
+@pytest.mark.parametrize("kind", ["parquet", *ENGINES])
 @pytest.mark.parametrize("wide", [False, True], ids=["counts", "records"])
 def test_of_each_person_so_many_records_are_kept(
-    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch, kind: str, wide: bool
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str, wide: bool
 ) -> None:
     """Over all files together, and each of them one that the person has; what is dropped, clamped and missing is told.
     Would catch a cap that holds a file, and a record that nobody has.
@@ -165,8 +196,9 @@ def test_of_each_person_so_many_records_are_kept(
         spec = table(declare(ATTRIBUTES, "*.parquet", **DECLARED))
         found = Sources({"parquet": ParquetFolders(parquet, [tmp_path], MEMORY)}).register(spec)
     else:
-        fill(database)
-        found = of_database(database).register(declared(ATTRIBUTES, **DECLARED))
+        engine = request.getfixturevalue({"postgresql": "database", "spark": "spark"}[kind])
+        engine.lay(stays())
+        found = of_engine(engine).register(declared(ATTRIBUTES, engine, **DECLARED))
     # "?" and "east" are dropped; what is left is 3, 2, 1 and 2 of four patients.
     assert found.data.mass == 2 + 2 + 1 + 2
     view = found.report.view()
@@ -214,11 +246,10 @@ def test_a_process_reads_them(tmp_path: Path) -> None:
     assert parquet.prepare_source(spec, [tmp_path], memory_limit=MEMORY).identity != here.identity
 
 
-def test_a_table_beyond_memory_is_refused(database: Database) -> None:
-    fill(database)
-    prepared = PostgresTables(lambda name: database.reader, 60.0, memory_limit=50)
+def test_a_table_beyond_memory_is_refused(engine: Database | Cluster) -> None:
+    engine.lay(stays())
     with pytest.raises(InvalidDataset, match="CURATOR_MEMORY_LIMIT"):
-        prepared.prepare(declared(ATTRIBUTES, **DECLARED))
+        engine.tables(memory_limit=50).prepare(declared(ATTRIBUTES, engine, **DECLARED))
 
 
 def test_null_is_not_the_empty_text(database: Database) -> None:
@@ -279,7 +310,7 @@ def test_a_table_that_others_inherit_from_is_refused(database: Database) -> None
 def test_more_categories_than_are_looked_for_where_they_lie(database: Database) -> None:
     """Whoever is told to let prepare be vault does so. Would catch a bound of counting that holds for reading too."""
     fill(database)
-    labels = ["north", "south", *(f"ward {number}" for number in range(postgresql.MOST_CATEGORIES))]
+    labels = ["north", "south", *(f"ward {number}" for number in range(compiled.MOST_CATEGORIES))]
     attribute = {**ATTRIBUTES[0], "values": labels}
     counted = {key: value for key, value in attribute.items() if key != "outside"}
     with pytest.raises(InvalidDataset, match="prepare be vault"):
@@ -287,14 +318,21 @@ def test_more_categories_than_are_looked_for_where_they_lie(database: Database) 
     assert of_database(database).register(declared([attribute], **DECLARED)).data.mass == 7
 
 
-def test_a_column_that_is_not_there_is_named(database: Database) -> None:
-    fill(database)
+def test_a_column_that_is_not_there_is_named(engine: Database | Cluster) -> None:
+    engine.lay(stays())
     for attributes, more in (
         ([{**ATTRIBUTES[0], "column": "nowhere"}], {}),
         (ATTRIBUTES, {"unit": {"column": "nowhere", "max_records": 1}}),
     ):
         with pytest.raises(InvalidDataset, match='no column "nowhere"'):
-            of_database(database).register(declared(attributes, **more))
+            of_engine(engine).register(declared(attributes, engine, **more))
+
+
+def test_a_table_of_spark_without_records_is_refused(spark: Cluster) -> None:
+    """As an upload without any is, and no fault of the server."""
+    spark.lay({name: column[:0] for name, column in stays().items()})
+    with pytest.raises(InvalidDataset, match="no records"):
+        of_engine(spark).register(declared(ATTRIBUTES, spark, **DECLARED))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ _Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the connecti
 @connections.command("add")
 def connection_add(name: _Name) -> None:
     """Add a connection to a database. Its URL is read from standard input, and never shown again."""
-    url = read_secret("URL of the database (postgresql://...)")
+    url = read_secret("URL of the database (postgresql://... or sc://...)")
     with client("Adding the connection") as curator:
         curator.add_connection(name, url)
     say(f"The connection {name} is there: a declaration may name it.")
@@ -35,7 +35,7 @@ def connection_list(as_json: AsJson = False) -> None:
 @connections.command("replace")
 def connection_replace(name: _Name) -> None:
     """Keep another URL under a name, as after a password was changed. It is read from standard input."""
-    url = read_secret("URL of the database (postgresql://...)")
+    url = read_secret("URL of the database (postgresql://... or sc://...)")
     with client("Replacing the connection") as curator:
         curator.replace_connection(name, url)
     say(f"The connection {name} has another URL: what is asked through it goes on.")
@@ -43,14 +43,14 @@ def connection_replace(name: _Name) -> None:
 
 @connections.command("check")
 def connection_check(name: _Name) -> None:
-    """Ask a connection's database whether it answers and its role only reads; exit code 1 where it does not."""
+    """Ask a connection's database whether it answers, and its role only reads where it tells; exit code 1 if not."""
     with client("Checking the connection") as curator:
         problems = curator.check_connection(name)
     for problem in problems:
         say(f"- {problem}")
     if problems:
         raise typer.Exit(1)
-    say(f"The connection {name} answers, and its role only reads.")
+    say(f"The connection {name} answers, and nothing is wrong with it as far as it tells.")
 
 
 @connections.command("remove")

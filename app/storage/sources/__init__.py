@@ -1,7 +1,8 @@
 """Sources: records that stay where they are, and are counted there.
 
 :class:`Sources` is asked by whoever holds private data. ``compiled`` makes text of what is asked; ``parquet`` has
-DuckDB run it on files of the server's own disk, which ``files`` finds, and ``postgresql`` a database.
+DuckDB run it on files of the server's own disk, which ``files`` finds, ``postgresql`` a database, and ``spark`` a
+cluster.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from app.declarations.spec import DEFAULT_CAPACITY, TableSpec
 from app.services.errors import SourceMoved, Unavailable
 from app.spaces.counts import CellCounts
 from app.spaces.tensor import IntArray
+from app.storage.connection_urls import type_of
 from app.storage.private_data import RecordsData, SourceData
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
+from app.storage.sources import postgresql, spark
 from app.storage.sources.files import Looks
 from app.storage.sources.outcome import CountedSource, Moved
 from app.storage.sources.parquet import Told
-from app.storage.sources.postgresql import PostgresTables, complaints
+from app.storage.sources.postgresql import PostgresTables
+from app.storage.sources.spark import SparkTables
 
 __all__ = [
     "NO_SOURCES",
@@ -38,6 +42,7 @@ __all__ = [
     "PostgresTables",
     "Source",
     "Sources",
+    "SparkTables",
     "Told",
     "complaints",
 ]
@@ -198,6 +203,12 @@ class Sources:
 
 
 NO_SOURCES = Sources({})
+
+
+def complaints(url: str) -> Sequence[str]:
+    """What is wrong with the database of a connection's URL, or with what its role may do; nothing of its own words."""
+    looks = {"postgresql": postgresql.complaints, "spark": spark.complaints}
+    return looks[type_of(url)](url)
 
 
 def _declared(spec: TableSpec, found: CountedSource) -> bool:

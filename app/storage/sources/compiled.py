@@ -9,7 +9,7 @@ Engines differ in few words (:class:`Dialect`).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Literal
@@ -27,6 +27,8 @@ from app.storage.readers.report import Report
 _OUTSIDE, _BELOW, _ABOVE = -1, -2, -3
 #: Numbers that change at so few places are made by comparisons.
 _COMPARED = 8
+#: The most categories of an attribute where each record's is looked for among them.
+MOST_CATEGORIES = 4096
 _TRUTH = (("false", "true"), ("0", "1"))
 
 #: What a column holds, as far as it is counted: integers, those of 64 bits without a sign, floats, text, Booleans,
@@ -52,12 +54,14 @@ class Dialect(ABC):
 
     Attributes:
         real: the type of floats of 64 bits.
-        huge: an integer type that holds those of 64 bits without a sign.
+        huge: an integer type that holds what 64 bits with a sign do not.
+        text: the type of text.
         over: divides whole numbers, which are not negative, and drops what is left.
     """
 
     real: str
     huge: str
+    text = "VARCHAR"
     over: str
 
     @abstractmethod
@@ -71,6 +75,10 @@ class Dialect(ABC):
     @abstractmethod
     def is_infinite(self, column: str) -> str:
         """Whether a float has no end."""
+
+    def days(self, later: str, earlier: str) -> str:
+        """How many days lie between two dates."""
+        return f"({later} - {earlier})"
 
     @abstractmethod
     def looked_up(self, axis: int, place: str, numbers: NDArray[np.int64]) -> str:
@@ -120,12 +128,46 @@ def records(
     return f"SELECT {', '.join(found) or '0 AS p'} FROM {table} AS records({names})"
 
 
-def survey(spec: TableSpec, places: str) -> str:
+def held(spec: TableSpec, places: str, axes: Iterable[int], beside: Mapping[str, str]) -> str:
+    """A query for the places of records within some axes, whatever they hold, made of one that tells reasons, and for
+    what else is made of those reasons.
+
+    Args:
+        spec: what is declared.
+        places: a query for all places, with reasons.
+        axes: those that are asked for.
+        beside: by its name what else is told of a record.
+    """
+    found = [f"{what} AS {name}" for name, what in beside.items()]
+    for axis in axes:
+        last = spec.attributes[axis].places - 1
+        found.append(f"CASE WHEN p{axis} = {_ABOVE} THEN {last} WHEN p{axis} < 0 THEN 0 ELSE p{axis} END AS p{axis}")
+    return f"SELECT {', '.join(found)} FROM ({places}) AS s"
+
+
+def labels(attribute: Attribute) -> list[str]:
+    """The categories as text, where each record's is looked for among them.
+
+    Raises:
+        InvalidDataset: when they are too many for that.
+    """
+    found = list(map(str, attribute.values or ()))
+    if len(found) > MOST_CATEGORIES:
+        raise InvalidDataset(
+            f'source: attribute "{attribute.name}" has {len(found):,} categories, and in a database at most '
+            f"{MOST_CATEGORIES:,} are told apart: declare codes (size), or let prepare be vault",
+            attribute=attribute.name,
+        )
+    return found
+
+
+def survey(spec: TableSpec, places: str, beside: Sequence[str] = ()) -> str:
     """A query for how many records there are, and of each attribute how many are outside, clamped or without a value.
 
     Args:
         spec: what is declared.
         places: a query for all places, with reasons.
+        beside: what is made of a record's places and added up, too.
     """
     asked, clamped = ["count(*)"], ["false"]
     for axis, attribute in enumerate(spec.attributes):
@@ -135,6 +177,7 @@ def survey(spec: TableSpec, places: str) -> str:
         clamped.append(f"({moved})")
         asked += [_number_of(outside), _number_of(moved), _number_of(f"p{axis} = {attribute.places}")]
     asked.append(_number_of(" OR ".join(clamped)))
+    asked += [f"COALESCE(sum({what}), 0)" for what in beside]
     return f"SELECT {', '.join(asked)} FROM ({places}) AS t"
 
 
@@ -159,14 +202,15 @@ def surveyed(spec: TableSpec, told: Sequence[Any], report: Report) -> int:
     return int(number)
 
 
-def counts(dialect: Dialect, spec: TableSpec, places: str, asked: CellCounts) -> str:
-    """A query for the cell, the number of records and the number of each class that is not empty.
+def counts(dialect: Dialect, spec: TableSpec, places: str, asked: CellCounts, beside: Sequence[str] = ()) -> str:
+    """A query for the cell, the number of records and the number of each class that is not empty, and for sums beside.
 
     Args:
         dialect: of the engine.
         spec: what is declared.
         places: a query for the places on the axes that are asked about.
         asked: counts of every record by classes.
+        beside: columns of that query that are added up, too.
     """
     cell, stride = ["CAST(0 AS BIGINT)"], 1
     for axis, cells, length in reversed(list(zip(asked.axes, asked.cells, asked.shape, strict=True))):
@@ -177,9 +221,11 @@ def counts(dialect: Dialect, spec: TableSpec, places: str, asked: CellCounts) ->
         rest = np.zeros(spec.attributes[axis].length - len(told), np.int64)
         weights.append(_looked_up(dialect, axis, np.append(told, rest)))
     total = "CAST(sum(w) AS BIGINT)" if weights else "count(*)"
+    summed = "".join(f", sum({name}) AS {name}" for name in beside)
+    named = "".join(f", {name}" for name in beside)
     return (
-        f"SELECT cell, count(*) AS n, {total} AS total FROM (SELECT {' + '.join(cell)} AS cell, "
-        f"{' * '.join(weights or ['0'])} AS w FROM ({places}) AS t{dialect.joined()}) AS u GROUP BY cell"
+        f"SELECT cell, count(*) AS n, {total} AS total{summed} FROM (SELECT {' + '.join(cell)} AS cell, "
+        f"{' * '.join(weights or ['0'])} AS w{named} FROM ({places}) AS t{dialect.joined()}) AS u GROUP BY cell"
     )
 
 
@@ -238,11 +284,11 @@ def _place(
             word = dialect.word(axis, column)
             found = f"COALESCE({word}, CASE WHEN {column} = '' THEN {empty} ELSE {none} END)"
         case "categories" if kind in _INTEGERS:
-            found = f"COALESCE({dialect.word(axis, f'CAST({column} AS VARCHAR)')}, {none})"
+            found = f"COALESCE({dialect.word(axis, f'CAST({column} AS {dialect.text})')}, {none})"
         case "categories" if kind == "truth":
             found = _truth(attribute, column)
         case "dates" if kind == "time":
-            low, high, place = _date(attribute)
+            low, high, place = _date(dialect, attribute)
             found = between(f"CAST({column} AS DATE)", low, high, place)
         case "numbers" if kind in _INTEGERS:
             least, most, step = map(int, (*attribute.bounds, attribute.step))
@@ -277,7 +323,7 @@ def _truth(attribute: Attribute, column: str) -> str | None:
     return None
 
 
-def _date(attribute: Attribute) -> tuple[str, str, Callable[[str], str]]:
+def _date(dialect: Dialect, attribute: Attribute) -> tuple[str, str, Callable[[str], str]]:
     """The first and the last date, and the place of one between them. Of a time the day is what is cast."""
     assert attribute.dates is not None
     first, last = (attribute.period(day(text)) for text in attribute.dates)
@@ -288,7 +334,7 @@ def _date(attribute: Attribute) -> tuple[str, str, Callable[[str], str]]:
 
     def place(held: str) -> str:
         if attribute.by == "day":
-            return f"({held} - {begin})"
+            return dialect.days(held, begin)
         year = f"CAST(EXTRACT(year FROM {held}) AS BIGINT)"
         months = f"({year} * 12 + CAST(EXTRACT(month FROM {held}) AS BIGINT) - 1 - {first})"
         return months if attribute.by == "month" else f"({year} - {first})"

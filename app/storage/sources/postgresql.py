@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -27,17 +25,16 @@ from psycopg import sql
 
 from app.declarations.attributes import Attribute
 from app.declarations.errors import CuratorError, InvalidDataset
-from app.declarations.spec import PostgresTable, TableSpec, parse_spec, published
+from app.declarations.spec import PostgresTable, TableSpec, parse_spec
 from app.services.errors import SourceUnavailable
 from app.spaces.counts import CellCounts
 from app.storage import readers
-from app.storage.private_data import DenseData, RecordsData
 from app.storage.readers import Readers
 from app.storage.readers.report import Report
 from app.storage.sources import compiled
 from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
+from app.storage.sources.copied import check_room, copying, read_copy
 from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved
-from curator_client.proofs.commitment import FileDigest
 
 logger = structlog.get_logger(__name__)
 
@@ -45,8 +42,6 @@ logger = structlog.get_logger(__name__)
 _CONNECT_SECONDS = 10
 #: Rows of results that are taken at a time.
 _ROWS = 1 << 14
-#: The most categories of an attribute: each record's is looked for among them.
-MOST_CATEGORIES = 4096
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("int2", "int4", "int8"), "integer"),
     **dict.fromkeys(("float4", "float8"), "float"),
@@ -169,22 +164,13 @@ class PostgresTables:
                 or take more memory than there is.
             SourceUnavailable: when the database cannot be reached.
         """
-        with open(os.memfd_create("table", os.MFD_CLOEXEC), "w+b") as memory:
-            null = _NULL
-            while any(null in map(str, attribute.values or ()) for attribute in spec.attributes):
-                null += "\\"
+        null = _NULL
+        while any(null in map(str, attribute.values or ()) for attribute in spec.attributes):
+            null += "\\"
+        with copying() as memory:
             with self._asked(spec) as table:
                 table.copy(memory, self._memory_limit, null)
-            memory.flush()
-            words = (*(spec.null_values or ()), null)
-            plain = published(spec).model_copy(update={"source": None, "prepare": None, "null_values": words})
-            path = Path(f"/proc/self/fd/{memory.fileno()}")
-            read = self._readers.read_private(plain, "table.csv", path, memory_limit=self._memory_limit)
-            with path.open("rb") as copied:
-                digest = FileDigest.of(copied)
-        assert isinstance(read.data, DenseData | RecordsData)
-        assert read.report is not None
-        return CountedSource(read.data, read.report, digest)
+            return read_copy(self._readers, spec, memory, "table.csv", self._memory_limit, null)
 
     def asking(self, about: bytes) -> Callable[[Sequence[CellCounts]], NDArray[np.int64]]:
         """What asks the records of a table that was registered: it raises Moved when they are not what they were, and
@@ -259,7 +245,7 @@ class _Table(Dialect):
         self._connection, self._spec = connection, spec
         # Nothing is looked for in a table that is copied.
         sought = spec.attributes if spec.prepare is None else ()
-        self._words = {f"w{axis}": _labels(a) for axis, a in enumerate(sought) if a.values is not None}
+        self._words = {f"w{axis}": _words(a) for axis, a in enumerate(sought) if a.values is not None}
         found = connection.execute(_TABLE, [schema, name]).fetchone()
         if found is None:
             raise InvalidDataset("source.table: there is no such table, or the connection's role does not see it")
@@ -330,11 +316,7 @@ class _Table(Dialect):
         with self._connection.cursor() as cursor, cursor.copy(query.encode()) as copying:
             for piece in copying:
                 size += len(piece)
-                if size > most:
-                    raise InvalidDataset(
-                        f"source: the table's text takes more memory than the limit of {most:,} bytes: declare fewer "
-                        "attributes, or raise CURATOR_MEMORY_LIMIT"
-                    )
+                check_room(size, most)
                 memory.write(piece)
 
     def count(self, asked: CellCounts) -> tuple[NDArray[np.int64], int]:
@@ -380,17 +362,17 @@ class _Table(Dialect):
         return f"('{{{','.join(map(str, numbers.tolist()))}}}'::bigint[])[CAST({place} + 1 AS INTEGER)]"
 
 
-def _labels(attribute: Attribute) -> list[str]:
-    """The categories as text.
+def _words(attribute: Attribute) -> list[str]:
+    """The categories as text of the engine's.
 
     Raises:
-        InvalidDataset: when they are too many to be looked for.
+        InvalidDataset: when they are too many to be looked for, or one is no text here.
     """
-    labels = list(map(str, attribute.values or ()))
-    if len(labels) > MOST_CATEGORIES:
+    words = compiled.labels(attribute)
+    if any("\0" in word for word in words):
         raise InvalidDataset(
-            f'source: attribute "{attribute.name}" has {len(labels):,} categories, and in a database at most '
-            f"{MOST_CATEGORIES:,} are told apart: declare codes (size), or let prepare be vault",
+            f'source: attribute "{attribute.name}" has a category with the sign NUL, which no text of PostgreSQL has: '
+            "leave it out",
             attribute=attribute.name,
         )
-    return labels
+    return words

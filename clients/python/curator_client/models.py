@@ -80,7 +80,7 @@ class Key(str):
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection to a database outside, without its secret. ``type`` is ``postgresql``."""
+    """A connection to a database outside, without its secret. ``type`` is ``postgresql`` or ``spark``."""
 
     name: str
     type: str
