@@ -30,6 +30,7 @@ from app.spaces.counts import CellCounts, Contraction, NotCounted, Tally
 from app.storage.kept_counts import NOTHING_KEPT
 from app.storage.private_data import DenseData, SourceData
 from app.storage.sources import PostgresTables, Sources, outcome, postgresql
+from app.storage.sources.compiled import MOST_CATEGORIES
 from tests.datasets import source_files as plain
 from tests.datasets.outside import SCHEMA, Database, outside
 from tests.datasets.source_files import JSON, declare
@@ -226,7 +227,7 @@ def test_what_is_not_counted_is_refused(database: Database, what: str) -> None:
 
 
 def test_too_many_categories_are_refused(database: Database) -> None:
-    labels = [f"w{k}" for k in range(postgresql.MOST_CATEGORIES + 1)]
+    labels = [f"w{k}" for k in range(MOST_CATEGORIES + 1)]
     with pytest.raises(InvalidDataset, match="categories"):
         sources_of(database).register(declared([{"name": "ward", "values": labels}]))
 

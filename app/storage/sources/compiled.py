@@ -27,6 +27,8 @@ from app.storage.readers.report import Report
 _OUTSIDE, _BELOW, _ABOVE = -1, -2, -3
 #: Numbers that change at so few places are made by comparisons.
 _COMPARED = 8
+#: The most categories of an attribute in a database: each record's is looked for among them.
+MOST_CATEGORIES = 4096
 _TRUTH = (("false", "true"), ("0", "1"))
 
 #: What a column holds, as far as it is counted: integers, those of 64 bits without a sign, floats, text, Booleans,
@@ -53,12 +55,14 @@ class Dialect(ABC):
     Attributes:
         real: the type of floats of 64 bits.
         huge: an integer type that holds those of 64 bits without a sign.
-        over: divides whole numbers, which are not negative, and drops what is left.
+        over: divides a whole number, {0}, which is not negative, by another, {1}, and drops what is left.
+        text: the type of text.
     """
 
     real: str
     huge: str
     over: str
+    text: str = "VARCHAR"
 
     @abstractmethod
     def word(self, axis: int, text: str) -> str:
@@ -75,6 +79,18 @@ class Dialect(ABC):
     @abstractmethod
     def looked_up(self, axis: int, place: str, numbers: NDArray[np.int64]) -> str:
         """One of these numbers, by a place among them. It takes the same time whichever it is."""
+
+    def named(self, table: str, columns: Sequence[Column]) -> str:
+        """A table as what a query is made from, its columns called by their positions."""
+        return f"{table} AS records({', '.join(f'c{position}' for position in range(len(columns)))})"
+
+    def held(self, value: str, low: object, high: object) -> str:
+        """A value held between bounds, and one of these where it is null."""
+        return f"greatest(least({value}, {high}), {low})"
+
+    def days(self, first: str, date: str) -> str:
+        """The days from one date to another."""
+        return f"({date} - {first})"
 
     def joined(self) -> str:
         """What a query is joined with for the numbers that were last looked up."""
@@ -116,8 +132,7 @@ def records(
                 attribute=attribute.name,
             )
         found.append(f"{place} AS p{axis}")
-    names = ", ".join(f"c{position}" for position in range(len(columns)))
-    return f"SELECT {', '.join(found) or '0 AS p'} FROM {table} AS records({names})"
+    return f"SELECT {', '.join(found) or '0 AS p'} FROM {dialect.named(table, columns)}"
 
 
 def survey(spec: TableSpec, places: str) -> str:
@@ -205,7 +220,7 @@ def _looked_up(dialect: Dialect, axis: int, numbers: NDArray[np.int64] | None) -
 
 
 def _number_of(condition: str) -> str:
-    return f"count(*) FILTER (WHERE {condition})"
+    return f"count(CASE WHEN {condition} THEN 1 END)"
 
 
 def _place(
@@ -222,7 +237,7 @@ def _place(
 
     def between(value: str, low: object, high: object, place: Callable[[str], str], *, strays: bool = True) -> str:
         """A place that is calculated from a value held between bounds; or on which side of them the value is."""
-        held = place(f"greatest(least({value}, {high}), {low})")
+        held = place(dialect.held(value, low, high))
         if not reasons:
             return held
         below, above = (_BELOW, _ABOVE) if strays else (_OUTSIDE, _OUTSIDE)
@@ -238,16 +253,19 @@ def _place(
             word = dialect.word(axis, column)
             found = f"COALESCE({word}, CASE WHEN {column} = '' THEN {empty} ELSE {none} END)"
         case "categories" if kind in _INTEGERS:
-            found = f"COALESCE({dialect.word(axis, f'CAST({column} AS VARCHAR)')}, {none})"
+            found = f"COALESCE({dialect.word(axis, f'CAST({column} AS {dialect.text})')}, {none})"
         case "categories" if kind == "truth":
             found = _truth(attribute, column)
         case "dates" if kind == "time":
-            low, high, place = _date(attribute)
+            low, high, place = _date(dialect, attribute)
             found = between(f"CAST({column} AS DATE)", low, high, place)
         case "numbers" if kind in _INTEGERS:
             least, most, step = map(int, (*attribute.bounds, attribute.step))
             found = between(
-                whole, least, most, lambda held: f"((({held} - {least}) * 2 + {step}) {dialect.over} {2 * step})"
+                whole,
+                least,
+                most,
+                lambda held: f"({dialect.over.format(f'(({held} - {least}) * 2 + {step})', 2 * step)})",
             )
         case "bins" if attribute.unit_bins and kind in _INTEGERS:
             least, most = map(int, attribute.bounds)
@@ -277,7 +295,7 @@ def _truth(attribute: Attribute, column: str) -> str | None:
     return None
 
 
-def _date(attribute: Attribute) -> tuple[str, str, Callable[[str], str]]:
+def _date(dialect: Dialect, attribute: Attribute) -> tuple[str, str, Callable[[str], str]]:
     """The first and the last date, and the place of one between them. Of a time the day is what is cast."""
     assert attribute.dates is not None
     first, last = (attribute.period(day(text)) for text in attribute.dates)
@@ -288,7 +306,7 @@ def _date(attribute: Attribute) -> tuple[str, str, Callable[[str], str]]:
 
     def place(held: str) -> str:
         if attribute.by == "day":
-            return f"({held} - {begin})"
+            return dialect.days(begin, held)
         year = f"CAST(EXTRACT(year FROM {held}) AS BIGINT)"
         months = f"({year} * 12 + CAST(EXTRACT(month FROM {held}) AS BIGINT) - 1 - {first})"
         return months if attribute.by == "month" else f"({year} - {first})"
@@ -331,3 +349,19 @@ def _needed(attribute: Attribute) -> str:
             ", or of floats" if attribute.places <= MOST_COMPARED else f" (of floats in at most {MOST_COMPARED:,} bins)"
         ),
     }[attribute.kind]
+
+
+def labels(attribute: Attribute) -> list[str]:
+    """The categories as text.
+
+    Raises:
+        InvalidDataset: when they are too many to be looked for.
+    """
+    labels = list(map(str, attribute.values or ()))
+    if len(labels) > MOST_CATEGORIES:
+        raise InvalidDataset(
+            f'source: attribute "{attribute.name}" has {len(labels):,} categories, and in a database at most '
+            f"{MOST_CATEGORIES:,} are told apart: declare codes (size), or let prepare be vault",
+            attribute=attribute.name,
+        )
+    return labels

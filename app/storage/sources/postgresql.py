@@ -25,18 +25,16 @@ import structlog
 from numpy.typing import NDArray
 from psycopg import sql
 
-from app.declarations.attributes import Attribute
 from app.declarations.errors import CuratorError, InvalidDataset
 from app.declarations.spec import PostgresTable, TableSpec, parse_spec, published
-from app.services.errors import SourceUnavailable
 from app.spaces.counts import CellCounts
 from app.storage import readers
 from app.storage.private_data import DenseData, RecordsData
 from app.storage.readers import Readers
 from app.storage.readers.report import Report
 from app.storage.sources import compiled
-from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
-from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved
+from app.storage.sources.compiled import Column, Damaged, Dialect, Kind, labels
+from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, too_slow, unreachable
 from curator_client.proofs.commitment import FileDigest
 
 logger = structlog.get_logger(__name__)
@@ -45,8 +43,6 @@ logger = structlog.get_logger(__name__)
 _CONNECT_SECONDS = 10
 #: Rows of results that are taken at a time.
 _ROWS = 1 << 14
-#: The most categories of an attribute: each record's is looked for among them.
-MOST_CATEGORIES = 4096
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("int2", "int4", "int8"), "integer"),
     **dict.fromkeys(("float4", "float8"), "float"),
@@ -234,16 +230,9 @@ class PostgresTables:
         except CuratorError:
             raise
         except psycopg.errors.QueryCanceled:
-            raise SourceUnavailable(
-                f"to count this takes longer than the {self._seconds:g} s it may: ask for less, or have the operator "
-                "raise CURATOR_SOURCE_DEADLINE_SECONDS",
-                retry_after=60,
-            ) from None
+            raise too_slow(self._seconds) from None
         except (psycopg.Error, Damaged) as error:
-            logger.error("a source cannot be asked", connection=source.connection, error=type(error).__name__)
-            raise SourceUnavailable(
-                "the database that has the data set's records cannot be asked: an operator must look", retry_after=60
-            ) from None
+            raise unreachable(source.connection, type(error).__name__) from None
 
 
 class _Table(Dialect):
@@ -253,13 +242,13 @@ class _Table(Dialect):
         InvalidDataset: when it is not there, or is no plain table that is only read.
     """
 
-    real, huge, over = "DOUBLE PRECISION", "NUMERIC", "/"
+    real, huge, over = "DOUBLE PRECISION", "NUMERIC", "{} / {}"
 
     def __init__(self, connection: psycopg.Connection[Any], spec: TableSpec, schema: str, name: str) -> None:
         self._connection, self._spec = connection, spec
         # Nothing is looked for in a table that is copied.
         sought = spec.attributes if spec.prepare is None else ()
-        self._words = {f"w{axis}": _labels(a) for axis, a in enumerate(sought) if a.values is not None}
+        self._words = {f"w{axis}": labels(a) for axis, a in enumerate(sought) if a.values is not None}
         found = connection.execute(_TABLE, [schema, name]).fetchone()
         if found is None:
             raise InvalidDataset("source.table: there is no such table, or the connection's role does not see it")
@@ -378,19 +367,3 @@ class _Table(Dialect):
     def looked_up(self, axis: int, place: str, numbers: NDArray[np.int64]) -> str:
         """In an array, of which every number is as near."""
         return f"('{{{','.join(map(str, numbers.tolist()))}}}'::bigint[])[CAST({place} + 1 AS INTEGER)]"
-
-
-def _labels(attribute: Attribute) -> list[str]:
-    """The categories as text.
-
-    Raises:
-        InvalidDataset: when they are too many to be looked for.
-    """
-    labels = list(map(str, attribute.values or ()))
-    if len(labels) > MOST_CATEGORIES:
-        raise InvalidDataset(
-            f'source: attribute "{attribute.name}" has {len(labels):,} categories, and in a database at most '
-            f"{MOST_CATEGORIES:,} are told apart: declare codes (size), or let prepare be vault",
-            attribute=attribute.name,
-        )
-    return labels
