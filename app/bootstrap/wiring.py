@@ -80,7 +80,7 @@ from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.private_store import VaultStore
 from app.storage.snapshots import SnapshotFiles
-from app.storage.sources import ParquetFolders, PostgresTables, Sources, complaints
+from app.storage.sources import WAREHOUSES, ParquetFolders, PostgresTables, Sources, WarehouseTables, complaints
 from app.storage.store import SqlStore
 from app.storage.vault import Vault
 
@@ -148,7 +148,14 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
                     ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit),
                 ),
                 "postgresql": PostgresTables(
-                    outside.open, settings.source_deadline_seconds, readers, settings.memory_limit
+                    partial(outside.open, type="postgresql"),
+                    settings.source_deadline_seconds,
+                    readers,
+                    settings.memory_limit,
+                ),
+                **dict.fromkeys(
+                    WAREHOUSES,
+                    WarehouseTables(outside.open, settings.source_deadline_seconds, settings.engines_untried),
                 ),
             },
             settings.request_timeout_seconds,

@@ -189,8 +189,27 @@ class PostgresTable(Model):
     )
 
 
+class WarehouseTable(Model):
+    """A table of an engine that nobody has tried against a real account, in the place of an upload. ``connection`` and
+    ``table`` are of the registration alone: what is kept and shown has the type.
+    """
+
+    type: Literal["bigquery", "snowflake", "trino"]
+    connection: str | None = Field(
+        default=None, min_length=1, max_length=64, description="name of a connection that an admin has added"
+    )
+    table: str | None = Field(
+        default=None,
+        max_length=511,
+        pattern=r"""^[^.\x00-\x1f"'`\\]{1,255}\.[^.\x00-\x1f"'`\\]{1,255}$""",
+        description="schema and name of a plain table, as clinic.visits, without signs that mean something to engines",
+    )
+
+
 #: Where the records of a table are, in the place of an upload.
-Source = Annotated[ParquetFiles | DeltaTable | IcebergTable | PostgresTable, Field(discriminator="type")]
+Source = Annotated[
+    ParquetFiles | DeltaTable | IcebergTable | PostgresTable | WarehouseTable, Field(discriminator="type")
+]
 #: The types of those that are files on the server's own disk.
 SOURCES_OF_FILES = ("parquet", "delta", "iceberg")
 #: Conditions that are written as they are read.

@@ -18,11 +18,12 @@ from app.declarations.errors import InvalidDataset, InvalidRequest
 from app.services.connections import NAME, NoConnection
 from app.services.errors import Conflict, Unavailable
 from app.storage import tables as t
+from app.storage.sources import HERE, WAREHOUSES, Place
 from app.storage.store import SqlStore
 from app.storage.vault import Vault, VaultError
 
 c = t.connections.c
-#: What a connection leads to, as its URL begins.
+#: What a connection to PostgreSQL leads to, as its URL begins.
 TYPE = "postgresql"
 _PORT = "[1-9][0-9]{0,4}"
 #: What a URL may say, and how. All else reads other files, changes settings, or picks a server by more than its name.
@@ -36,8 +37,7 @@ _ALLOWED = {
     "connect_timeout": "[0-9]{1,4}",
 }
 _ENCRYPTED = frozenset({"require", "verify-ca", "verify-full"})
-_HERE = frozenset({"127.0.0.1", "::1", "localhost"})
-#: Bytes of a URL.
+#: Bytes of a URL, of which one may hold a private key.
 MOST_BYTES = 4096
 
 
@@ -60,8 +60,8 @@ class SealedConnections:
             InvalidRequest: naming what of it to change, never what it says; or that the vault has no key.
             Conflict: when the name is in use.
         """
-        sealed = self._sealed(name, url)
-        told = {"name": name, "type": TYPE, "created_at": now, "created_by": by}
+        type, sealed = self._sealed(name, url)
+        told = {"name": name, "type": type, "created_at": now, "created_by": by}
         with self._store.write() as tx:
             try:
                 tx.connection.execute(insert(t.connections), {**told, "sealed": sealed})
@@ -79,11 +79,12 @@ class SealedConnections:
         """
         if not NAME.fullmatch(name):
             return None
-        sealed, told = self._sealed(name, url), {"created_at": now, "created_by": by}
+        type, sealed = self._sealed(name, url)
+        told = {"type": type, "created_at": now, "created_by": by}
         with self._store.write() as tx:
             found = tx.connection.execute(update(t.connections).where(c.name == name).values(told | {"sealed": sealed}))
             tx.commit()
-        return {"name": name, "type": TYPE, **told} if found.rowcount else None
+        return {"name": name, **told} if found.rowcount else None
 
     def page(self, after: str, most: int) -> tuple[list[dict[str, str]], bool]:
         """Up to ``most`` connections by name beyond another one, without secrets, and whether there are others."""
@@ -103,12 +104,13 @@ class SealedConnections:
             tx.commit()
         return bool(removed)
 
-    def open(self, name: str) -> str:
-        """The URL of a connection, for whoever asks a source.
+    def open(self, name: str, type: str | None = None) -> str:
+        """The URL of a connection, for whoever asks a source; of a type that it must lead to.
 
         Raises:
             NoConnection: when there is none of this name.
-            InvalidDataset: when its host is not one of the server's any more.
+            InvalidDataset: when it leads to a database of another type; when its host is not one of the server's any
+                more.
             Unavailable: when it was sealed under another key.
         """
         sealed = None
@@ -124,9 +126,11 @@ class SealedConnections:
                 "the connection was sealed under another key: an operator must look", retry_after=60
             ) from None
         try:
-            self._check(url)
+            found = self._check(url)
         except InvalidRequest as error:
             raise InvalidDataset(f"source.connection: {error.detail}") from None
+        if type not in (None, found):
+            raise InvalidDataset(f"source.connection: it leads to {found}, and source.type is {type}: name another")
         return url
 
     def reseal(self, old: Vault) -> Sequence[str]:
@@ -152,22 +156,45 @@ class SealedConnections:
         except VaultError:
             return None
 
-    def _sealed(self, name: str, url: str) -> str:
-        """Raises InvalidRequest."""
-        self._check(url)
+    def _sealed(self, name: str, url: str) -> tuple[str, str]:
+        """What a URL leads to, and the URL sealed. Raises InvalidRequest."""
+        type = self._check(url)
         try:
-            return self._vault.seal_secret(name, url)
+            return type, self._vault.seal_secret(name, url)
         except VaultError:
             raise InvalidRequest(
                 "this server's vault has no key, and keeps no secrets: have its operator set CURATOR_VAULT_KEY"
             ) from None
 
-    def _check(self, url: str) -> None:
-        """Refuse a URL that leads elsewhere than the operator allows, or in the clear.
+    def _check(self, url: str) -> str:
+        """What a URL leads to; refuse one that leads elsewhere than the operator allows, or in the clear.
 
         Raises:
             InvalidRequest: naming what of it to change, never what it says.
         """
+        type = url.partition("://")[0]
+        if type in WAREHOUSES:
+            try:
+                if len(url) > MOST_BYTES:
+                    raise ValueError(f"it has more than {MOST_BYTES:,} characters: shorten it")
+                place = Place.of(url)
+            except ValueError as error:
+                raise InvalidRequest(f"url: {error}") from None
+            self._check_host(place.host, place.port)
+        else:
+            self._check_postgresql(url)
+            type = TYPE
+        return type
+
+    def _check_host(self, host: str, port: int | str) -> None:
+        beside = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if host not in self._hosts and beside not in self._hosts:
+            raise InvalidRequest(
+                "url: its host is not one that this server may ask: have its operator add it to CURATOR_SOURCE_HOSTS"
+            )
+
+    def _check_postgresql(self, url: str) -> None:
+        """Raises InvalidRequest."""
         try:
             if len(url.encode()) > MOST_BYTES or not url.startswith(f"{TYPE}://"):
                 raise ValueError
@@ -189,13 +216,8 @@ class SealedConnections:
         if len(ports) not in (1, len(hosts)):
             raise InvalidRequest("url: name one port, or one for each host")
         for host, port in zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=True):
-            beside = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            if host not in self._hosts and beside not in self._hosts:
-                raise InvalidRequest(
-                    "url: its host is not one that this server may ask: have its operator add it to "
-                    "CURATOR_SOURCE_HOSTS"
-                )
-            if not host.startswith("/") and host not in _HERE and told.get("sslmode") not in _ENCRYPTED:
+            self._check_host(host, port)
+            if not host.startswith("/") and host not in HERE and told.get("sslmode") not in _ENCRYPTED:
                 raise InvalidRequest(
                     "url: let sslmode be verify-full, or require or verify-ca: nothing goes in the clear"
                 )

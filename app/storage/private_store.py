@@ -23,7 +23,16 @@ import structlog
 from numpy.lib import format as npy
 
 from app.declarations.drafts import ColumnSummary, Layout
-from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, PostgresTable, Spec, TableSpec, published
+from app.declarations.spec import (
+    BipartiteSpec,
+    GraphSpec,
+    MatrixSpec,
+    PostgresTable,
+    Spec,
+    TableSpec,
+    WarehouseTable,
+    published,
+)
 from app.services.errors import Unavailable
 from app.services.ports import Upload
 from app.services.registered import RegisteredCounts
@@ -134,7 +143,7 @@ class VaultStore:
             case _:
                 file = found.identity
         upload = Upload(published(spec), float(data.mass), file, data, contents, found.report.view())
-        if isinstance(data, SourceData) and isinstance(spec.source, PostgresTable):
+        if isinstance(data, SourceData) and isinstance(spec.source, PostgresTable | WarehouseTable):
             return replace(upload, connection=spec.source.connection)
         return upload
 

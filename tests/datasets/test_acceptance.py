@@ -45,6 +45,7 @@ FORM = (
     "it has features", "it is partitioned", "columns have other names", "some of its files lie elsewhere",
     "it has a format that is not read", "some are no plain Parquet files", "has another name in some",
     "is another column in some", "one of its files is in it twice", "nothing is known of the time zone",
+    "the server has no driver of", "nobody has tried", "are not read: leave prepare out",
 )  # fmt: skip
 
 #: Refusals for what a file holds, by a part of their words, and what the table says of them.

@@ -1,7 +1,8 @@
 """Sources: records that stay where they are, and are counted there.
 
 :class:`Sources` is asked by whoever holds private data. ``compiled`` makes text of what is asked; ``parquet`` has
-DuckDB run it on files of the server's own disk, which ``files`` finds, and ``postgresql`` a database.
+DuckDB run it on files of the server's own disk, which ``files`` finds, ``postgresql`` a database, and ``warehouses``
+BigQuery, Snowflake or Trino.
 """
 
 from __future__ import annotations
@@ -24,26 +25,36 @@ from app.spaces.tensor import IntArray
 from app.storage.private_data import RecordsData, SourceData
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
+from app.storage.sources import postgresql, warehouses
+from app.storage.sources.drivers import DRIVERS, HERE, Place
 from app.storage.sources.files import Looks
 from app.storage.sources.outcome import CountedSource, Moved
 from app.storage.sources.parquet import Told
-from app.storage.sources.postgresql import PostgresTables, complaints
+from app.storage.sources.postgresql import PostgresTables
+from app.storage.sources.warehouses import WarehouseTables
 
 __all__ = [
+    "HERE",
     "NO_SOURCES",
+    "WAREHOUSES",
     "CountedSource",
     "Engine",
     "Moved",
     "ParquetFolders",
+    "Place",
     "PostgresTables",
     "Source",
     "Sources",
     "Told",
+    "WarehouseTables",
     "complaints",
 ]
 
 
 logger = structlog.get_logger(__name__)
+
+#: The types of sources that are compiled for, and that nobody has tried.
+WAREHOUSES = tuple(DRIVERS)
 
 
 class Source(Protocol):
@@ -198,6 +209,11 @@ class Sources:
 
 
 NO_SOURCES = Sources({})
+
+
+def complaints(url: str) -> list[str]:
+    """What is wrong with the database of a connection, or with what its role may do, without its own words."""
+    return warehouses.complaints(url) if url.partition(":")[0] in WAREHOUSES else postgresql.complaints(url)
 
 
 def _declared(spec: TableSpec, found: CountedSource) -> bool:
