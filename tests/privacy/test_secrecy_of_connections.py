@@ -94,8 +94,8 @@ def _serve(port: int, controls: Path) -> None:
         return seal(self, name, secret)
 
     @functools.wraps(opened)
-    def failing_open(self: SealedConnections, name: str) -> str:
-        url = opened(self, name)
+    def failing_open(self: SealedConnections, name: str, type: str | None = None) -> str:
+        url = opened(self, name, type)
         if once("open"):
             raise RuntimeError(url)
         if once("leak"):
