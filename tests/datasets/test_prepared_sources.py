@@ -24,7 +24,8 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import TableSpec, parse_spec, published, written
 from app.storage.private_data import DenseData, RecordsData
 from app.storage.readers import read_private, tables
-from app.storage.sources import CountedSource, ParquetFolders, PostgresTables, Sources, files, parquet, postgresql
+from app.storage.sources import CountedSource, ParquetFolders, PostgresTables, Sources, files, parquet
+from app.storage.sources.compiled import MOST_CATEGORIES
 from tests.datasets.outside import SCHEMA, Database, outside
 from tests.datasets.source_files import BUDGET, JSON, declare, write
 from tests.datasets.test_connections import KEY, added
@@ -279,7 +280,7 @@ def test_a_table_that_others_inherit_from_is_refused(database: Database) -> None
 def test_more_categories_than_are_looked_for_where_they_lie(database: Database) -> None:
     """Whoever is told to let prepare be vault does so. Would catch a bound of counting that holds for reading too."""
     fill(database)
-    labels = ["north", "south", *(f"ward {number}" for number in range(postgresql.MOST_CATEGORIES))]
+    labels = ["north", "south", *(f"ward {number}" for number in range(MOST_CATEGORIES))]
     attribute = {**ATTRIBUTES[0], "values": labels}
     counted = {key: value for key, value in attribute.items() if key != "outside"}
     with pytest.raises(InvalidDataset, match="prepare be vault"):
