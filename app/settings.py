@@ -131,6 +131,11 @@ class Settings(BaseSettings):
         description="Hosts of databases and clusters, each alone or with a port, with a comma between two, that a "
         "connection may name. Unset: none.",
     )
+    untried_engines: str | None = Field(
+        None,
+        description="Engines, with a comma between two, that a source may be a table of though nobody has tried them "
+        "against a real account: bigquery, snowflake, trino. Unset: none.",
+    )
     source_queries: int = Field(
         2, ge=1, le=64, description="How many questions to sources are counted at a time, of different principals."
     )
@@ -321,6 +326,13 @@ class Settings(BaseSettings):
             raise ValueError("expected folders by their whole paths, such as /srv/visits:/srv/labs")
         return value
 
+    @field_validator("untried_engines")
+    @classmethod
+    def _engines(cls, value: str | None) -> str | None:
+        if not {name.strip() for name in (value or "").split(",")} <= {"", "bigquery", "snowflake", "trino"}:
+            raise ValueError("expected some of bigquery, snowflake and trino, with a comma between two")
+        return value
+
     @field_validator("trusted_proxies")
     @classmethod
     def _addresses(cls, value: str | None) -> str | None:
@@ -388,6 +400,11 @@ class Settings(BaseSettings):
     def hosts_of_sources(self) -> frozenset[str]:
         """Hosts of databases that a connection may name."""
         return frozenset(host.strip() for host in (self.source_hosts or "").split(",") if host.strip())
+
+    @property
+    def engines_untried(self) -> frozenset[str]:
+        """Engines that a source may be a table of though nobody has tried them."""
+        return frozenset(name.strip() for name in (self.untried_engines or "").split(",") if name.strip())
 
     @property
     def folders_of_sources(self) -> tuple[Path, ...]:

@@ -82,7 +82,15 @@ from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.private_store import VaultStore
 from app.storage.snapshots import SnapshotFiles
-from app.storage.sources import ParquetFolders, PostgresTables, Sources, SparkTables, complaints
+from app.storage.sources import (
+    WAREHOUSES,
+    ParquetFolders,
+    PostgresTables,
+    Sources,
+    SparkTables,
+    WarehouseTables,
+    complaints,
+)
 from app.storage.store import SqlStore
 from app.storage.vault import Vault
 
@@ -161,6 +169,10 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
                     )
                     for kind, tables in (("postgresql", PostgresTables), ("spark", SparkTables))
                 },
+                **dict.fromkeys(
+                    WAREHOUSES,
+                    WarehouseTables(outside.open, settings.source_deadline_seconds, settings.engines_untried),
+                ),
             },
             settings.request_timeout_seconds,
         ),

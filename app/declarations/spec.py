@@ -208,8 +208,23 @@ class SparkTable(OutsideTable):
     )
 
 
+class WarehouseTable(OutsideTable):
+    """A table of an engine that nobody has tried against a real account."""
+
+    type: Literal["bigquery", "snowflake", "trino"]
+    table: str | None = Field(
+        default=None,
+        max_length=511,
+        pattern=r"""^[^.\x00-\x1f"'`\\]{1,255}\.[^.\x00-\x1f"'`\\]{1,255}$""",
+        description="schema and name of a plain table, as clinic.visits, without signs that mean something to engines",
+    )
+
+
 #: Where the records of a table are, in the place of an upload.
-Source = Annotated[ParquetFiles | DeltaTable | IcebergTable | PostgresTable | SparkTable, Field(discriminator="type")]
+Source = Annotated[
+    ParquetFiles | DeltaTable | IcebergTable | PostgresTable | SparkTable | WarehouseTable,
+    Field(discriminator="type"),
+]
 #: The types of those that are files on the server's own disk.
 SOURCES_OF_FILES = ("parquet", "delta", "iceberg")
 #: Conditions that are written as they are read.

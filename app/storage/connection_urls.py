@@ -36,7 +36,8 @@ _POSTGRESQL = {
 _SPARK = {"use_ssl": "true|false", "token": "[!-~]+", "user_id": "[!-~]+"}
 _SPARK_PORT = 15002
 _ENCRYPTED = frozenset({"require", "verify-ca", "verify-full"})
-_HERE = frozenset({"127.0.0.1", "::1", "localhost"})
+#: Hosts of this machine, with which nothing need be encrypted.
+HERE = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,8 @@ def check(url: str, hosts: Collection[str]) -> str:
     kind = type_of(url)
     if kind == "spark":
         address = spark_address(url)
-        _check_hosts([(address.host, str(address.port))], hosts)
-        if address.host not in _HERE and not address.encrypted:
+        check_hosts([(address.host, str(address.port))], hosts)
+        if address.host not in HERE and not address.encrypted:
             raise InvalidRequest("url: let use_ssl be true: nothing goes in the clear")
         return kind
     try:
@@ -95,8 +96,8 @@ def check(url: str, hosts: Collection[str]) -> str:
     names, ports = told["host"].split(","), told.get("port", "5432").split(",")
     if len(ports) not in (1, len(names)):
         raise InvalidRequest("url: name one port, or one for each host")
-    _check_hosts(zip(names, ports * len(names) if len(ports) == 1 else ports, strict=True), hosts)
-    if told.get("sslmode") not in _ENCRYPTED and any(not name.startswith("/") and name not in _HERE for name in names):
+    check_hosts(zip(names, ports * len(names) if len(ports) == 1 else ports, strict=True), hosts)
+    if told.get("sslmode") not in _ENCRYPTED and any(not name.startswith("/") and name not in HERE for name in names):
         raise InvalidRequest("url: let sslmode be verify-full, or require or verify-ca: nothing goes in the clear")
     return kind
 
@@ -137,8 +138,12 @@ def _check_words(told: Mapping[str, str], allowed: Mapping[str, str], engine: st
             raise InvalidRequest(f"url: {word} is empty, or is none that {engine} takes: write it anew")
 
 
-def _check_hosts(named: Iterable[tuple[str, str]], hosts: Collection[str]) -> None:
-    """Raises InvalidRequest."""
+def check_hosts(named: Iterable[tuple[str, str]], hosts: Collection[str]) -> None:
+    """Refuse hosts that a URL names, each with its port, and that are none of those that it may name.
+
+    Raises:
+        InvalidRequest: when one is not.
+    """
     for host, port in named:
         beside = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if host not in hosts and beside not in hosts:

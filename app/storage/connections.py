@@ -16,6 +16,7 @@ from app.services.connections import NAME, NoConnection
 from app.services.errors import Conflict, Unavailable
 from app.storage import connection_urls
 from app.storage import tables as t
+from app.storage.sources import WAREHOUSES, Place
 from app.storage.store import SqlStore
 from app.storage.vault import Vault, VaultError
 
@@ -110,7 +111,7 @@ class SealedConnections:
                 "the connection was sealed under another key: an operator must look", retry_after=60
             ) from None
         try:
-            found = connection_urls.check(url, self._hosts)
+            found = self._check(url)
         except InvalidRequest as error:
             raise InvalidDataset(f"source.connection: {error.detail}") from None
         if type not in (None, found):
@@ -142,10 +143,25 @@ class SealedConnections:
 
     def _sealed(self, name: str, url: str) -> tuple[str, str]:
         """The type of a URL, and it sealed. Raises InvalidRequest."""
-        kind = connection_urls.check(url, self._hosts)
+        kind = self._check(url)
         try:
             return kind, self._vault.seal_secret(name, url)
         except VaultError:
             raise InvalidRequest(
                 "this server's vault has no key, and keeps no secrets: have its operator set CURATOR_VAULT_KEY"
             ) from None
+
+    def _check(self, url: str) -> str:
+        """The type of what a URL leads to; refuse one that leads elsewhere than the operator allows, or in the clear.
+
+        Raises:
+            InvalidRequest: naming what of it to change, never what it says.
+        """
+        if url.partition("://")[0] not in WAREHOUSES:
+            return connection_urls.check(url, self._hosts)
+        try:
+            place = Place.of(url)
+        except ValueError as error:
+            raise InvalidRequest(f"url: {error}") from None
+        connection_urls.check_hosts([(place.host, str(place.port))], self._hosts)
+        return place.type

@@ -46,6 +46,7 @@ FORM = (
     "it has a format that is not read", "some are no plain Parquet files", "has another name in some",
     "is another column in some", "one of its files is in it twice", "nothing is known of the time zone",
     "no text of PostgreSQL has", "it is a view, or is not kept as Parquet",
+    "the server has no driver of", "nobody has tried", "are not read: leave prepare out",
 )  # fmt: skip
 
 #: Refusals for what a file holds, by a part of their words, and what the table says of them.

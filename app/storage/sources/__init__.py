@@ -1,8 +1,8 @@
 """Sources: records that stay where they are, and are counted there.
 
 :class:`Sources` is asked by whoever holds private data. ``compiled`` makes text of what is asked; ``parquet`` has
-DuckDB run it on files of the server's own disk, which ``files`` finds, ``postgresql`` a database, and ``spark`` a
-cluster.
+DuckDB run it on files of the server's own disk, which ``files`` finds, ``postgresql`` a database, ``spark`` a cluster,
+and ``warehouses`` BigQuery, Snowflake or Trino.
 """
 
 from __future__ import annotations
@@ -26,29 +26,37 @@ from app.storage.connection_urls import type_of
 from app.storage.private_data import RecordsData, SourceData
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
-from app.storage.sources import postgresql, spark
+from app.storage.sources import postgresql, spark, warehouses
+from app.storage.sources.drivers import DRIVERS, Place
 from app.storage.sources.files import Looks
 from app.storage.sources.outcome import CountedSource, Moved
 from app.storage.sources.parquet import Told
 from app.storage.sources.postgresql import PostgresTables
 from app.storage.sources.spark import SparkTables
+from app.storage.sources.warehouses import WarehouseTables
 
 __all__ = [
     "NO_SOURCES",
+    "WAREHOUSES",
     "CountedSource",
     "Engine",
     "Moved",
     "ParquetFolders",
+    "Place",
     "PostgresTables",
     "Source",
     "Sources",
     "SparkTables",
     "Told",
+    "WarehouseTables",
     "complaints",
 ]
 
 
 logger = structlog.get_logger(__name__)
+
+#: The types of sources that are compiled for, and that nobody has tried.
+WAREHOUSES = tuple(DRIVERS)
 
 
 class Source(Protocol):
@@ -207,6 +215,8 @@ NO_SOURCES = Sources({})
 
 def complaints(url: str) -> Sequence[str]:
     """What is wrong with the database of a connection's URL, or with what its role may do; nothing of its own words."""
+    if url.partition("://")[0] in WAREHOUSES:
+        return warehouses.complaints(url)
     looks = {"postgresql": postgresql.complaints, "spark": spark.complaints}
     return looks[type_of(url)](url)
 

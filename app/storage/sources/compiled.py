@@ -55,14 +55,14 @@ class Dialect(ABC):
     Attributes:
         real: the type of floats of 64 bits.
         huge: an integer type that holds what 64 bits with a sign do not.
+        over: divides a whole number, {0}, which is not negative, by another, {1}, and drops what is left.
         text: the type of text.
-        over: divides whole numbers, which are not negative, and drops what is left.
     """
 
     real: str
     huge: str
-    text = "VARCHAR"
     over: str
+    text: str = "VARCHAR"
 
     @abstractmethod
     def word(self, axis: int, text: str) -> str:
@@ -76,13 +76,21 @@ class Dialect(ABC):
     def is_infinite(self, column: str) -> str:
         """Whether a float has no end."""
 
-    def days(self, later: str, earlier: str) -> str:
-        """How many days lie between two dates."""
-        return f"({later} - {earlier})"
-
     @abstractmethod
     def looked_up(self, axis: int, place: str, numbers: NDArray[np.int64]) -> str:
         """One of these numbers, by a place among them. It takes the same time whichever it is."""
+
+    def named(self, table: str, columns: Sequence[Column]) -> str:
+        """A table as what a query is made from, its columns called by their positions."""
+        return f"{table} AS records({', '.join(f'c{position}' for position in range(len(columns)))})"
+
+    def held(self, value: str, low: object, high: object) -> str:
+        """A value held between bounds, and one of these where it is null."""
+        return f"greatest(least({value}, {high}), {low})"
+
+    def days(self, first: str, date: str) -> str:
+        """The days from one date to another."""
+        return f"({date} - {first})"
 
     def joined(self) -> str:
         """What a query is joined with for the numbers that were last looked up."""
@@ -124,8 +132,7 @@ def records(
                 attribute=attribute.name,
             )
         found.append(f"{place} AS p{axis}")
-    names = ", ".join(f"c{position}" for position in range(len(columns)))
-    return f"SELECT {', '.join(found) or '0 AS p'} FROM {table} AS records({names})"
+    return f"SELECT {', '.join(found) or '0 AS p'} FROM {dialect.named(table, columns)}"
 
 
 def held(spec: TableSpec, places: str, axes: Iterable[int], beside: Mapping[str, str]) -> str:
@@ -251,7 +258,7 @@ def _looked_up(dialect: Dialect, axis: int, numbers: NDArray[np.int64] | None) -
 
 
 def _number_of(condition: str) -> str:
-    return f"count(*) FILTER (WHERE {condition})"
+    return f"count(CASE WHEN {condition} THEN 1 END)"
 
 
 def _place(
@@ -268,7 +275,7 @@ def _place(
 
     def between(value: str, low: object, high: object, place: Callable[[str], str], *, strays: bool = True) -> str:
         """A place that is calculated from a value held between bounds; or on which side of them the value is."""
-        held = place(f"greatest(least({value}, {high}), {low})")
+        held = place(dialect.held(value, low, high))
         if not reasons:
             return held
         below, above = (_BELOW, _ABOVE) if strays else (_OUTSIDE, _OUTSIDE)
@@ -293,7 +300,10 @@ def _place(
         case "numbers" if kind in _INTEGERS:
             least, most, step = map(int, (*attribute.bounds, attribute.step))
             found = between(
-                whole, least, most, lambda held: f"((({held} - {least}) * 2 + {step}) {dialect.over} {2 * step})"
+                whole,
+                least,
+                most,
+                lambda held: f"({dialect.over.format(f'(({held} - {least}) * 2 + {step})', 2 * step)})",
             )
         case "bins" if attribute.unit_bins and kind in _INTEGERS:
             least, most = map(int, attribute.bounds)
@@ -334,7 +344,7 @@ def _date(dialect: Dialect, attribute: Attribute) -> tuple[str, str, Callable[[s
 
     def place(held: str) -> str:
         if attribute.by == "day":
-            return dialect.days(held, begin)
+            return dialect.days(begin, held)
         year = f"CAST(EXTRACT(year FROM {held}) AS BIGINT)"
         months = f"({year} * 12 + CAST(EXTRACT(month FROM {held}) AS BIGINT) - 1 - {first})"
         return months if attribute.by == "month" else f"({year} - {first})"

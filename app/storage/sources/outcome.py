@@ -10,10 +10,12 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import DEFAULT_CAPACITY, TableSpec, written
+from app.services.errors import SourceUnavailable
 from app.spaces.asked import MOST_CLASSES
 from app.spaces.counts import CellCounts
 from app.storage.private_data import DenseData, RecordsData, SourceData
@@ -21,6 +23,8 @@ from app.storage.readers.report import Report, Tally, counted
 from app.storage.readers.tables import MOST_COUNTED
 from app.storage.readers.types import integer_type
 from curator_client.proofs.commitment import FileDigest
+
+logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +41,23 @@ class CountedSource:
     data: DenseData | SourceData | RecordsData
     report: Report
     identity: FileDigest
+
+
+def too_slow(seconds: float) -> SourceUnavailable:
+    """What is told when records are not counted in the time that there is."""
+    return SourceUnavailable(
+        f"to count this takes longer than the {seconds:g} s it may: ask for less, or have the operator "
+        "raise CURATOR_SOURCE_DEADLINE_SECONDS",
+        retry_after=60,
+    )
+
+
+def unreachable(connection: str, error: str) -> SourceUnavailable:
+    """What is told when a database cannot be asked, and what is logged of it: the class of an error, and no text."""
+    logger.error("a source cannot be asked", connection=connection, error=error)
+    return SourceUnavailable(
+        "the database that has the data set's records cannot be asked: an operator must look", retry_after=60
+    )
 
 
 class Moved(Exception):

@@ -212,7 +212,7 @@ class Engine(Dialect):
         MemoryError: when the categories take more.
     """
 
-    real, huge, over = "DOUBLE", "HUGEINT", "//"
+    real, huge, over = "DOUBLE", "HUGEINT", "{} // {}"
 
     def __init__(self, spec: TableSpec, paths: Sequence[str], memory_limit: int) -> None:
         # Loaded by whoever counts, in a process of its own: others never need it.

@@ -26,7 +26,6 @@ from psycopg import sql
 from app.declarations.attributes import Attribute
 from app.declarations.errors import CuratorError, InvalidDataset
 from app.declarations.spec import PostgresTable, TableSpec, parse_spec
-from app.services.errors import SourceUnavailable
 from app.spaces.counts import CellCounts
 from app.storage import readers
 from app.storage.readers import Readers
@@ -34,7 +33,7 @@ from app.storage.readers.report import Report
 from app.storage.sources import compiled
 from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
 from app.storage.sources.copied import check_room, copying, read_copy
-from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved
+from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, too_slow, unreachable
 
 logger = structlog.get_logger(__name__)
 
@@ -220,16 +219,9 @@ class PostgresTables:
         except CuratorError:
             raise
         except psycopg.errors.QueryCanceled:
-            raise SourceUnavailable(
-                f"to count this takes longer than the {self._seconds:g} s it may: ask for less, or have the operator "
-                "raise CURATOR_SOURCE_DEADLINE_SECONDS",
-                retry_after=60,
-            ) from None
+            raise too_slow(self._seconds) from None
         except (psycopg.Error, Damaged) as error:
-            logger.error("a source cannot be asked", connection=source.connection, error=type(error).__name__)
-            raise SourceUnavailable(
-                "the database that has the data set's records cannot be asked: an operator must look", retry_after=60
-            ) from None
+            raise unreachable(source.connection, type(error).__name__) from None
 
 
 class _Table(Dialect):
@@ -239,7 +231,7 @@ class _Table(Dialect):
         InvalidDataset: when it is not there, or is no plain table that is only read.
     """
 
-    real, huge, over = "DOUBLE PRECISION", "NUMERIC", "/"
+    real, huge, over = "DOUBLE PRECISION", "NUMERIC", "{} / {}"
 
     def __init__(self, connection: psycopg.Connection[Any], spec: TableSpec, schema: str, name: str) -> None:
         self._connection, self._spec = connection, spec

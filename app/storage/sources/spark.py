@@ -43,7 +43,7 @@ from app.storage.readers.report import Report
 from app.storage.sources import compiled
 from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
 from app.storage.sources.copied import check_room, copying, read_copy
-from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved
+from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, too_slow
 
 logger = structlog.get_logger(__name__)
 
@@ -336,11 +336,7 @@ class SparkTables:
         except (grpc.RpcError, _NoTable, Damaged) as error:
             code = error.code() if isinstance(error, grpc.RpcError) else None
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise SourceUnavailable(
-                    f"to count this takes longer than the {self._seconds:g} s it may: ask for less, or have the "
-                    "operator raise CURATOR_SOURCE_DEADLINE_SECONDS",
-                    retry_after=60,
-                ) from None
+                raise too_slow(self._seconds) from None
             name = type(error).__name__ if code is None else code.name
             logger.error("a source cannot be asked", connection=source.connection, error=name)
             raise SourceUnavailable(
@@ -355,7 +351,7 @@ class _Table(Dialect):
         InvalidDataset: when it is not there, or is not kept as Parquet.
     """
 
-    real, huge, text, over = "DOUBLE", "DECIMAL(38, 0)", "STRING", "div"
+    real, huge, text, over = "DOUBLE", "DECIMAL(38, 0)", "STRING", "{} div {}"
 
     def __init__(self, session: _Session, spec: TableSpec, table: str) -> None:
         self._session, self._spec = session, spec
@@ -457,9 +453,9 @@ class _Table(Dialect):
         """Above or below all numbers."""
         return f"(abs({column}) = CAST('Infinity' AS DOUBLE))"
 
-    def days(self, later: str, earlier: str) -> str:
+    def days(self, first: str, date: str) -> str:
         """As a number: the difference itself is an interval."""
-        return f"datediff({later}, {earlier})"
+        return f"datediff({date}, {first})"
 
     def looked_up(self, axis: int, place: str, numbers: NDArray[np.int64]) -> str:
         """In an array, of which every number is as near. It is one word of the query: a million of them would be read
