@@ -115,7 +115,7 @@ class SealedConnections:
         except InvalidRequest as error:
             raise InvalidDataset(f"source.connection: {error.detail}") from None
         if type not in (None, found):
-            raise InvalidDataset("source.connection: it leads to another type of database: name one of the source's")
+            raise InvalidDataset(f"source.connection: it leads to {found}, and source.type is {type}: name another")
         return url
 
     def reseal(self, old: Vault) -> Sequence[str]:
