@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,16 @@ from app.declarations.spec import TableSpec, parse_spec, published, written
 from app.storage.private_data import DenseData, RecordsData
 from app.storage.readers import read_private, tables
 from app.storage.sources import CountedSource, ParquetFolders, Sources, compiled, files, parquet
-from tests.datasets.outside import ENGINES, SCHEMA, Cluster, Database, cluster, outside
+from tests.datasets.outside import ENGINES, SCHEMA, Cluster, Database
 from tests.datasets.source_files import BUDGET, JSON, declare, write
 from tests.datasets.test_connections import KEY, added
 from tests.datasets.test_connections import hosts as hosts
 from tests.datasets.test_connections import url as url
 from tests.datasets.test_sources import MEMORY, lay, sources, table
 from tests.datasets.test_tables_outside import columns_of
+from tests.datasets.test_tables_outside import database as database
+from tests.datasets.test_tables_outside import engine as engine
+from tests.datasets.test_tables_outside import spark as spark
 from tests.kit.noise import Noise
 from tests.kit.service import Service, ask, serving, unique, where
 
@@ -93,24 +96,6 @@ def test_files_are_read_as_an_upload_is(tmp_path_factory: Any, most: int, source
         uploaded = tried(lambda: read_private(same, "whole.parquet", path, memory_limit=MEMORY))
         found = tried(lambda: parquet.prepare_source(spec, [folder], memory_limit=MEMORY))
     assert same_outcome(found, uploaded)
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Database]:
-    with outside() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Cluster]:
-    with cluster() as found:
-        yield found
-
-
-@pytest.fixture(scope="module", params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Iterator[Database | Cluster]:
-    with ENGINES[request.param]() as found:
-        yield found
 
 
 def of_engine(engine: Database | Cluster) -> Sources:

@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
 from typing import Any
 
@@ -33,7 +33,17 @@ from app.spaces.counts import CellCounts, Contraction, NotCounted, Tally
 from app.storage.connection_urls import spark_address
 from app.storage.kept_counts import NOTHING_KEPT
 from app.storage.private_data import DenseData, SourceData
-from app.storage.sources import Moved, PostgresTables, Sources, SparkTables, compiled, complaints, outcome, postgresql
+from app.storage.sources import (
+    CountedSource,
+    Moved,
+    PostgresTables,
+    Sources,
+    SparkTables,
+    compiled,
+    complaints,
+    outcome,
+    postgresql,
+)
 from app.storage.sources import spark as spark_source
 from tests.datasets import source_files as plain
 from tests.datasets.outside import ENGINES, SCHEMA, Cluster, Database, cluster, outside
@@ -101,22 +111,34 @@ def columns_of(source: Any) -> dict[str, pa.Array]:
 
 
 def agree(engine: Engine, source: Any, data: st.DataObject) -> None:
-    """All cells, and counts by classes, are those of a plain loop; records outside refuse."""
-    attributes, _, records, _ = source
-    columns = columns_of(source)
+    """What is told of such records is what a plain loop counts."""
+    attributes, columns = source[0], columns_of(source)
     assume(engine.takes(columns, attributes))
     engine.lay(columns)
+    as_a_plain_loop_counts(
+        lambda: sources_of(engine).register(declared(engine, attributes)),
+        lambda: asked_counts(engine, attributes),
+        source,
+        data,
+    )
+
+
+def as_a_plain_loop_counts(
+    register: Callable[[], CountedSource], asking: Callable[[], AskedCounts], source: Any, data: st.DataObject
+) -> None:
+    """All cells, and counts by classes, are those of a plain loop; records outside refuse."""
+    attributes, _, records, _ = source
     expected = plain.count(attributes, records)
     if expected.outside or not records:
         with pytest.raises(InvalidDataset) as refused:
-            sources_of(engine).register(declared(engine, attributes))
+            register()
         assert refused.value.extra == ({"outside": dict(expected.outside)} if expected.outside else {})
         return
     shape = tuple(plain.places(a) + bool(a.get("missing")) for a in attributes)
     entries = np.zeros(shape, np.int64)
     for cell, number in expected.cells.items():
         entries[cell] = number
-    found = sources_of(engine).register(declared(engine, attributes))
+    found = register()
     assert isinstance(found.data, DenseData)
     assert (found.data.array == entries).all()
     assert found.report.view()["clamped"] == expected.moved
@@ -125,7 +147,7 @@ def agree(engine: Engine, source: Any, data: st.DataObject) -> None:
         patch.setattr(outcome, "MOST_COUNTED", 0)
         patch.setattr("app.spaces.asked.MOST_WEIGHED", data.draw(st.sampled_from([0, 1 << 12])))
         patch.setattr("app.storage.sources.compiled._COMPARED", data.draw(st.sampled_from([0, 8])))
-        counts = asked_counts(engine, attributes)
+        counts = asking()
         asked: list[Tally] = data.draw(st.lists(tallies(shape, (CellCounts, Contraction)), min_size=1, max_size=2))
         for tally, number in zip(asked, told(counts, *asked), strict=True):
             assert same(number, brute(tally, entries))

@@ -35,19 +35,18 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import TableSpec, parse_spec, published, written
 from app.services.errors import SourceMoved, SourceUnavailable
 from app.spaces.asked import AskedCounts
-from app.spaces.counts import CellCounts, Contraction, NotCounted, Tally
+from app.spaces.counts import CellCounts, NotCounted
 from app.storage.kept_counts import NOTHING_KEPT
 from app.storage.private_data import DenseData, SourceData
 from app.storage.sources import WAREHOUSES, Sources, WarehouseTables, outcome, warehouses
 from app.storage.sources.compiled import MOST_CATEGORIES
 from app.storage.sources.drivers import DRIVERS, Driver, Place
-from tests.datasets import source_files as plain
 from tests.datasets.acted import acted
 from tests.datasets.source_files import HOSTILE, JSON, declare
 from tests.datasets.test_asked_sources import BY_WARD, WARD, told
 from tests.datasets.test_sources import sources
+from tests.datasets.test_tables_outside import as_a_plain_loop_counts
 from tests.datasets.translated import Translating
-from tests.questions.test_exact_counts import brute, same, tallies
 
 pytestmark = [pytest.mark.contract, pytest.mark.slow]
 
@@ -186,46 +185,28 @@ def test_what_is_told_is_what_a_plain_loop_counts(trial: Trial, source: Any, dat
     assume(not any(isinstance(value, str) and "\0" in value for record in records for value in record))
     columns = [(name, TYPES[trial.engine][kind]) for name, kind in zip(names, types, strict=True)]
     trial.fill([("not declared", columns[0][1]), *columns], [[None, *record] for record in records])
-    expected = plain.count(attributes, records)
-    if expected.outside or not records:
-        with pytest.raises(InvalidDataset) as refused:
-            sources_of(trial).register(declared(trial, attributes))
-        assert refused.value.extra == ({"outside": dict(expected.outside)} if expected.outside else {})
-        return
-    shape = tuple(plain.places(a) + bool(a.get("missing")) for a in attributes)
-    entries = np.zeros(shape, np.int64)
-    for cell, number in expected.cells.items():
-        entries[cell] = number
-    found = sources_of(trial).register(declared(trial, attributes))
-    assert isinstance(found.data, DenseData)
-    assert (found.data.array == entries).all()
-    assert found.report.view()["clamped"] == expected.moved
-    assume(math.prod(shape) <= 1 << 12)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outcome, "MOST_COUNTED", 0)
-        patch.setattr("app.spaces.asked.MOST_WEIGHED", data.draw(st.sampled_from([0, 1 << 12])))
-        patch.setattr("app.storage.sources.compiled._COMPARED", data.draw(st.sampled_from([0, 8])))
-        counts = asked_counts(trial, attributes)
-        asked: list[Tally] = data.draw(st.lists(tallies(shape, (CellCounts, Contraction)), min_size=1, max_size=2))
-        for tally, number in zip(asked, told(counts, *asked), strict=True):
-            assert same(number, brute(tally, entries))
+    as_a_plain_loop_counts(
+        lambda: sources_of(trial).register(declared(trial, attributes)),
+        lambda: asked_counts(trial, attributes),
+        source,
+        data,
+    )
 
 
-@pytest.mark.parametrize("name", [*HOSTILE, "%%", "`", "\\`", '\\"', "a`b", "; DROP TABLE visits; --", "\\'"])
-def test_a_name_and_a_label_are_no_text_of_a_query(trial: Trial, name: str) -> None:
+def test_a_name_and_a_label_are_no_text_of_a_query(trial: Trial) -> None:
     """Whatever signs they have; and a label is none of another column's words. Would catch a quotation mark, a backtick
     or a backslash that ends a name, and a percent sign that a driver takes for its own."""
-    if not trial.takes(name):
-        pytest.skip("the engine has no such names")
     kind = TYPES[trial.engine][pa.string()]
-    trial.fill([(name, kind), (f"{name} 2", kind)], [[name, "x"], [name, name + "'"], ["x", name]])
-    labels = list(dict.fromkeys(["x", name, name + "'"]))
-    spec = declared(trial, [{"name": name, "values": labels}, {"name": f"{name} 2", "values": labels}])
-    found = sources_of(trial).register(spec).data
-    assert isinstance(found, DenseData)
     expected = np.zeros((3, 3), np.int64)
     expected[1, 0] = expected[1, 2] = expected[0, 1] = 1
-    assert (found.array == expected).all()
+    # No column can have one of the other names.
+    for name in filter(trial.takes, [*HOSTILE, "%%", "`", "\\`", '\\"', "a`b", "; DROP TABLE visits; --", "\\'"]):
+        trial.fill([(name, kind), (f"{name} 2", kind)], [[name, "x"], [name, name + "'"], ["x", name]])
+        labels = list(dict.fromkeys(["x", name, name + "'"]))
+        spec = declared(trial, [{"name": name, "values": labels}, {"name": f"{name} 2", "values": labels}])
+        found = sources_of(trial).register(spec).data
+        assert isinstance(found, DenseData)
+        assert (found.array == expected).all(), name
 
 
 #: Of fewer years than others ask of: here a list of them is text.

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import DEFAULT_CAPACITY, TableSpec, written
+from app.declarations.spec import DEFAULT_CAPACITY, TableSpec, parse_spec, written
 from app.services.errors import SourceUnavailable
 from app.spaces.asked import MOST_CLASSES
 from app.spaces.counts import CellCounts
@@ -25,6 +26,8 @@ from app.storage.readers.types import integer_type
 from curator_client.proofs.commitment import FileDigest
 
 logger = structlog.get_logger(__name__)
+
+_Table = TypeVar("_Table")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,16 +55,54 @@ def too_slow(seconds: float) -> SourceUnavailable:
     )
 
 
-def unreachable(connection: str, error: str) -> SourceUnavailable:
+def unreachable(connection: str, error: str, what: str = "database") -> SourceUnavailable:
     """What is told when a database cannot be asked, and what is logged of it: the class of an error, and no text."""
     logger.error("a source cannot be asked", connection=connection, error=error)
     return SourceUnavailable(
-        "the database that has the data set's records cannot be asked: an operator must look", retry_after=60
+        f"the {what} that has the data set's records cannot be asked: an operator must look", retry_after=60
     )
 
 
 class Moved(Exception):
     """Files are not what they were at registration."""
+
+
+def asking(
+    about: bytes,
+    opened: Callable[[TableSpec], AbstractContextManager[_Table]],
+    count: Callable[[_Table, Sequence[CellCounts], Sequence[int], Sequence[int]], Sequence[NDArray[np.int64]]],
+) -> Callable[[Sequence[CellCounts]], NDArray[np.int64]]:
+    """What asks a registered table of a database for the numbers of counts by classes, one after another.
+
+    Args:
+        about: what :class:`~app.storage.private_data.SourceData` has of it.
+        opened: the table of a declaration. It raises InvalidDataset when that is not there any more.
+        count: what is asked of it, by the keys of its records' hashes, and what these add up to. It raises Moved when
+            they add up to something else.
+    """
+    what = json.loads(about)
+    spec = parse_spec(what["spec"])
+    assert isinstance(spec, TableSpec)
+
+    def ask(asked: Sequence[CellCounts]) -> NDArray[np.int64]:
+        try:
+            with opened(spec) as table:
+                return np.concatenate(count(table, asked, what["keys"], what["identity"]))
+        except InvalidDataset:
+            raise Moved from None
+
+    return ask
+
+
+def of_all(told: Sequence[tuple[NDArray[np.int64], int]], records: int) -> list[NDArray[np.int64]]:
+    """The numbers of counts, each of which was of so many records.
+
+    Raises:
+        RuntimeError: when one was of others.
+    """
+    if any(counted != records for _, counted in told):
+        raise RuntimeError("the engine told of another number of records")
+    return [numbers for numbers, _ in told]
 
 
 def digest_of(identity: Any) -> FileDigest:

@@ -10,7 +10,6 @@ An engine's error text may hold values, and is never looked at. A role that coul
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from psycopg import sql
 
 from app.declarations.attributes import Attribute
 from app.declarations.errors import CuratorError, InvalidDataset
-from app.declarations.spec import PostgresTable, TableSpec, parse_spec
+from app.declarations.spec import PostgresTable, TableSpec
 from app.spaces.counts import CellCounts
 from app.storage import readers
 from app.storage.readers import Readers
@@ -33,7 +32,7 @@ from app.storage.readers.report import Report
 from app.storage.sources import compiled
 from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
 from app.storage.sources.copied import check_room, copying, read_copy
-from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, too_slow, unreachable
+from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, asking, of_all, too_slow, unreachable
 
 logger = structlog.get_logger(__name__)
 
@@ -175,23 +174,7 @@ class PostgresTables:
         """What asks the records of a table that was registered: it raises Moved when they are not what they were, and
         Unavailable when the database cannot be reached, or takes too long.
         """
-        what = json.loads(about)
-        spec = parse_spec(what["spec"])
-        assert isinstance(spec, TableSpec)
-
-        def ask(asked: Sequence[CellCounts]) -> NDArray[np.int64]:
-            try:
-                with self._asked(spec) as table:
-                    if table.identity(what["keys"]) != what["identity"]:
-                        raise Moved
-                    told = [table.count(each) for each in asked]
-            except InvalidDataset:
-                raise Moved from None
-            if any(records != what["identity"][0] for _, records in told):
-                raise RuntimeError("the engine told of another number of records")
-            return np.concatenate([numbers for numbers, _ in told])
-
-        return ask
+        return asking(about, self._asked, _counted)
 
     @contextmanager
     def _asked(self, spec: TableSpec) -> Iterator[_Table]:
@@ -222,6 +205,15 @@ class PostgresTables:
             raise too_slow(self._seconds) from None
         except (psycopg.Error, Damaged) as error:
             raise unreachable(source.connection, type(error).__name__) from None
+
+
+def _counted(
+    table: _Table, asked: Sequence[CellCounts], keys: Sequence[int], identity: Sequence[int]
+) -> Sequence[NDArray[np.int64]]:
+    """See :func:`.outcome.asking`."""
+    if table.identity(keys) != identity:
+        raise Moved
+    return of_all([table.count(each) for each in asked], identity[0])
 
 
 class _Table(Dialect):

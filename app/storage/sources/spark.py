@@ -33,7 +33,7 @@ import structlog
 from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import SparkTable, TableSpec, parse_spec
+from app.declarations.spec import SparkTable, TableSpec
 from app.services.errors import SourceUnavailable
 from app.spaces.counts import CellCounts
 from app.storage import readers
@@ -43,7 +43,7 @@ from app.storage.readers.report import Report
 from app.storage.sources import compiled
 from app.storage.sources.compiled import Column, Damaged, Dialect, Kind
 from app.storage.sources.copied import check_room, copying, read_copy
-from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, too_slow
+from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, asking, too_slow, unreachable
 
 logger = structlog.get_logger(__name__)
 
@@ -297,21 +297,7 @@ class SparkTables:
         """What asks the records of a table that was registered: it raises Moved when they are not what they were, and
         Unavailable when the cluster cannot be reached, or takes too long.
         """
-        what = json.loads(about)
-        spec = parse_spec(what["spec"])
-        assert isinstance(spec, TableSpec)
-
-        def ask(asked: Sequence[CellCounts]) -> NDArray[np.int64]:
-            try:
-                with self._asked(spec) as table:
-                    told = [table.count(each, what["keys"]) for each in asked]
-            except InvalidDataset:
-                raise Moved from None
-            if any(identity != what["identity"] for _, identity in told):
-                raise Moved
-            return np.concatenate([numbers for numbers, _ in told])
-
-        return ask
+        return asking(about, self._asked, _counted)
 
     @contextmanager
     def _asked(self, spec: TableSpec) -> Iterator[_Table]:
@@ -338,10 +324,17 @@ class SparkTables:
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise too_slow(self._seconds) from None
             name = type(error).__name__ if code is None else code.name
-            logger.error("a source cannot be asked", connection=source.connection, error=name)
-            raise SourceUnavailable(
-                "the cluster that has the data set's records cannot be asked: an operator must look", retry_after=60
-            ) from None
+            raise unreachable(source.connection, name, "cluster") from None
+
+
+def _counted(
+    table: _Table, asked: Sequence[CellCounts], keys: Sequence[int], identity: Sequence[int]
+) -> Sequence[NDArray[np.int64]]:
+    """See :func:`.outcome.asking`."""
+    told = [table.count(each, keys) for each in asked]
+    if any(found != identity for _, found in told):
+        raise Moved
+    return [numbers for numbers, _ in told]
 
 
 class _Table(Dialect):

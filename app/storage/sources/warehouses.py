@@ -9,7 +9,6 @@ What an engine or a driver says of an error may hold values, and is never looked
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 import threading
@@ -24,7 +23,7 @@ import structlog
 from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import TableSpec, WarehouseTable, parse_spec
+from app.declarations.spec import TableSpec, WarehouseTable
 from app.services.errors import SourceUnavailable
 from app.spaces.counts import CellCounts
 from app.storage.readers.report import Report
@@ -32,7 +31,7 @@ from app.storage.sources import compiled
 from app.storage.sources.compiled import MOST_CATEGORIES, Damaged, labels
 from app.storage.sources.dialects import BigQuery, Snowflake, Trino, Warehouse
 from app.storage.sources.drivers import DRIVERS, Driver, Place
-from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, too_slow, unreachable
+from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, asking, of_all, too_slow, unreachable
 
 logger = structlog.get_logger(__name__)
 
@@ -135,25 +134,7 @@ class WarehouseTables:
         """What asks the records of a table that was registered: it raises Moved when they are not what they were,
         before or after they were counted, and Unavailable when the database cannot be reached, or takes too long.
         """
-        what = json.loads(about)
-        spec = parse_spec(what["spec"])
-        assert isinstance(spec, TableSpec)
-
-        def ask(asked: Sequence[CellCounts]) -> NDArray[np.int64]:
-            try:
-                with self._asked(spec) as table:
-                    if table.identity(what["keys"]) != what["identity"]:
-                        raise Moved
-                    told = [table.count(each) for each in asked]
-                    if table.identity(what["keys"]) != what["identity"]:
-                        raise Moved
-            except InvalidDataset:
-                raise Moved from None
-            if any(records != what["identity"][0] for _, records in told):
-                raise RuntimeError("the engine told of another number of records")
-            return np.concatenate([numbers for numbers, _ in told])
-
-        return ask
+        return asking(about, self._asked, _counted)
 
     @contextmanager
     def _asked(self, spec: TableSpec) -> Iterator[_Table]:
@@ -175,6 +156,18 @@ class WarehouseTables:
             raise too_slow(self._seconds) from None
         except (_Failed, Damaged) as error:
             raise unreachable(source.connection, str(error) or type(error).__name__) from None
+
+
+def _counted(
+    table: _Table, asked: Sequence[CellCounts], keys: Sequence[int], identity: Sequence[int]
+) -> Sequence[NDArray[np.int64]]:
+    """See :func:`.outcome.asking`."""
+    if table.identity(keys) != identity:
+        raise Moved
+    told = [table.count(each) for each in asked]
+    if table.identity(keys) != identity:
+        raise Moved
+    return of_all(told, identity[0])
 
 
 @contextmanager
