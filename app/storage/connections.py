@@ -115,7 +115,10 @@ class SealedConnections:
         except InvalidRequest as error:
             raise InvalidDataset(f"source.connection: {error.detail}") from None
         if type not in (None, found):
-            raise InvalidDataset(f"source.connection: it leads to {found}, and source.type is {type}: name another")
+            raise InvalidDataset(
+                "source.connection: it is of another type of database, as it leads to "
+                f"{found}, and source.type is {type}: name another"
+            )
         return url
 
     def reseal(self, old: Vault) -> Sequence[str]:
