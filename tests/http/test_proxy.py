@@ -214,6 +214,27 @@ pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 
 
 class TestThroughTheProxy:
+    def test_a_session_has_a_home(self, proxy: Proxy) -> None:
+        """Questions of each of twelve sessions. Catches a session that is asked at several replicas, each of which must
+        read it anew, and sessions that are all at one. It comes first: of a replica that died the proxy asks others for
+        a while after it is back.
+        """
+        admin = Caller(proxy.url)
+        assert admin.register("homes", COUNTS, budget={"epsilon": 4.0, "delta": 1e-6}).status_code == 201
+        task = {"dataset": "homes", "mechanism": {"construction": "mw"}, "epsilon": 0.2, "max_queries": 100}
+        homes = []
+        for _ in range(12):
+            reply = admin.post("/v1/sessions", task)
+            assert reply.status_code == 201, reply.text
+            before = [answered(server) for server in proxy.servers]
+            for query, _ in zip(distinct_queries(), range(8), strict=False):
+                path = f"/v1/sessions/{reply.json()['id']}/queries"
+                assert admin.post(path, query).status_code == 200
+            gained = [answered(server) - was for server, was in zip(proxy.servers, before, strict=True)]
+            assert sorted(gained) == [0, 0, 0, 8]
+            homes.append(gained.index(8))
+        assert len(set(homes)) > 1
+
     def test_one_chain_a_session_and_replicas_that_die(self, proxy: Proxy) -> None:
         """Four clients ask through the proxy, each in a session of its own and all in one they share, while the
         replicas are killed with SIGKILL and started again, one after another. Catches a fork of a chain, an answer that
@@ -278,26 +299,6 @@ class TestThroughTheProxy:
             assert (entry["value"], entry["entry_hash"]) == (value, entry_hash)
         # Nothing was asked twice by itself: what is recorded is what was heard.
         assert sum(len(found) for found in entries.values()) == len(heard)
-
-    def test_a_session_has_a_home(self, proxy: Proxy) -> None:
-        """Questions of each of twelve sessions. Catches a session that is asked at several replicas, each of which must
-        read it anew, and sessions that are all at one.
-        """
-        admin = Caller(proxy.url)
-        assert admin.register("homes", COUNTS, budget={"epsilon": 4.0, "delta": 1e-6}).status_code == 201
-        task = {"dataset": "homes", "mechanism": {"construction": "mw"}, "epsilon": 0.2, "max_queries": 100}
-        homes = []
-        for _ in range(12):
-            reply = admin.post("/v1/sessions", task)
-            assert reply.status_code == 201, reply.text
-            before = [answered(server) for server in proxy.servers]
-            for query, _ in zip(distinct_queries(), range(8), strict=False):
-                path = f"/v1/sessions/{reply.json()['id']}/queries"
-                assert admin.post(path, query).status_code == 200
-            gained = [answered(server) - was for server, was in zip(proxy.servers, before, strict=True)]
-            assert sorted(gained) == [0, 0, 0, 8]
-            homes.append(gained.index(8))
-        assert len(set(homes)) > 1
 
     def test_nothing_of_a_body_touches_a_disk(self, proxy: Proxy) -> None:
         """The proxy has no folder to put bodies in, as on its read-only container: an upload and a long transcript

@@ -79,7 +79,7 @@ def launch(folder: Path, port: int = 0) -> tuple[subprocess.Popen[bytes], int]:
             preexec_fn=end_with_tests,
         )  # fmt: skip
     while not (found := re.search(rb"server started at: 127\.0\.0\.1:([0-9]+)", log.read_bytes())):
-        assert process.poll() is None, log.read_text()[-2000:]
+        assert process.poll() is None, f"it ended with {process.returncode}: {log.read_text()[-2000:]}"
         time.sleep(0.1)
     return process, int(found[1])
 
