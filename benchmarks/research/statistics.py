@@ -47,9 +47,11 @@ EPSILONS, SEEDS = (0.1, 1.0), 20
 #: How often a user who asks each question by himself draws: the least of three errors would else be luck.
 DRAWS = 2000
 #: What a user does by himself: Gaussian noise and the exponential mechanism in Renyi terms, both pure, or the counts of
-#: bins for quantiles.
-Way = Literal["noise", "pure", "bins"]
-WAYS: tuple[Way, ...] = ("noise", "pure", "bins")
+#: bins for quantiles, with Gaussian noise or pure.
+Way = Literal["noise", "pure", "bins", "pure bins"]
+WAYS: tuple[Way, ...] = ("noise", "pure", "bins", "pure bins")
+#: What one user can do in one budget: prices of the two kinds do not add up to it.
+USERS: tuple[tuple[Way, ...], ...] = (("noise", "bins"), ("pure", "pure bins"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +266,7 @@ class Alone:
 
     def __init__(self, table: Survey, stream: Stream, epsilon: float, seed: int, *, way: Way) -> None:
         self._rng = np.random.default_rng(seed)
-        self._table, self._pure, self._binned = table, way == "pure", way == "bins"
+        self._table, self._pure, self._binned = table, way.startswith("pure"), way.endswith("bins")
         spec = parse_spec({"name": "b", "kind": "multiset", "budget": {"epsilon": epsilon, "delta": DELTA}})
         budget = Budget.of(spec.budget.epsilon, spec.budget.delta)
         self._epsilon, self._order = epsilon, float(budget.order)
@@ -375,11 +377,11 @@ def played(name: str, stream: Stream, epsilon: float, seeds: int) -> Iterator[di
         for kind, own in missed.items():
             squares[kind, "ours"] += own
             sessions[kind] += [float(np.mean(own))] if own else []
-    for kind in held:
-        if not held[kind]:
-            continue
-        errors = {who: math.sqrt(np.mean(squares[kind, who])) for who in ("ours", *WAYS)}
-        best = min(errors[way] for way in WAYS)
+    kinds = [kind for kind in held if held[kind]]
+    missed_by = {kind: {who: math.sqrt(np.mean(squares[kind, who])) for who in ("ours", *WAYS)} for kind in kinds}
+    user = one_user(list(missed_by.values()))
+    for kind, errors in missed_by.items():
+        best, one = min(errors[way] for way in WAYS), min(errors[way] for way in user)
         square = errors["ours"] ** 2
         yield {
             "survey": name,
@@ -390,13 +392,22 @@ def played(name: str, stream: Stream, epsilon: float, seeds: int) -> Iterator[di
             "rmse": errors["ours"],
             "best alone": best,
             "ratio": errors["ours"] / best if best else None,
+            "of one": errors["ours"] / one if one else None,
             # Of a root half the part that its square is off by.
             "off": float(np.std(sessions[kind]) / math.sqrt(len(sessions[kind])) / (2 * square)) if square else 0.0,
             "held": float(np.mean(held[kind])),
         }
 
 
-_SUMMED = ("mean ratio", "largest ratio", "intervals that hold")
+def one_user(errors: list[dict[str, float]]) -> tuple[Way, ...]:
+    """The ways of the user who errs less over all questions of a stream, in the geometric mean."""
+    return min(
+        USERS,
+        key=lambda ways: math.prod(max(min(own[way] for way in ways), 1e-9) ** (1 / len(errors)) for own in errors),
+    )
+
+
+_SUMMED = ("mean ratio", "largest ratio", "largest of one", "intervals that hold")
 
 
 def summed(rows: list[dict[str, Any]], *by: str) -> list[list[Any]]:
@@ -411,6 +422,7 @@ def summed(rows: list[dict[str, Any]], *by: str) -> list[list[Any]]:
             *key,
             math.exp(float(np.mean([math.log(row["ratio"]) for row in own]))),
             max(row["ratio"] for row in own),
+            max(row["of one"] or 0.0 for row in own),
             float(np.mean([row["held"] for row in own])),
         ]
         for key, own in grouped.items()
@@ -440,7 +452,7 @@ def main() -> None:
         summed(found, "stream", "kind"),
         seeds=asked.seeds,
     )
-    columns = ["survey", "epsilon", "stream", "question", "rmse", "best alone", "ratio", "off", "held"]
+    columns = ["survey", "epsilon", "stream", "question", "rmse", "best alone", "ratio", "of one", "off", "held"]
     report(
         "statistics", "Statistics of numbers", columns, [[row[c] for c in columns] for row in found], seeds=asked.seeds
     )
