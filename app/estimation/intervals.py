@@ -51,6 +51,21 @@ class Estimates:
             linear_errors=errors,
         )
 
+    def chosen(self, least: float, most: float, deviations: float) -> Estimates:
+        """The same for a question that may have been chosen by what was released: what a model alone says it may have
+        been chosen by, too, so that such intervals are all that is possible, and none where that has no end.
+
+        Args:
+            least, most: what the values can be.
+            deviations: by how many standard errors intervals reach.
+        """
+        fitted = ~self.unbiased & ~np.isnan(self.values)
+        lows, highs = (np.where(fitted, end, own) for end, own in ((least, self.lows), (most, self.highs)))
+        lows, highs = np.minimum(lows, self.values), np.maximum(highs, self.values)
+        lows, highs = (np.where(fitted & ~np.isfinite(lows + highs), np.nan, ends) for ends in (lows, highs))
+        arms = np.maximum(self.values - lows, highs - self.values) / deviations
+        return replace(self, lows=lows, highs=highs, standard_errors=np.where(fitted, arms, self.standard_errors))
+
     @classmethod
     def bare(cls, values: FloatArray, confidence: float) -> Estimates:
         """Values of whose errors nothing is known."""

@@ -126,6 +126,10 @@ class Kind(ABC, Generic[A]):
     def errors(self) -> FloatArray:
         """How far values are off, by the noise in what they follow from: standard deviations, of the first order."""
 
+    @abstractmethod
+    def possible(self, total: float | None) -> tuple[float, float]:
+        """The least and the greatest that the statistic can be, of at most so many records where that is known."""
+
     @property
     def own_residuals(self) -> list[Residuals]:
         """The measurements that it may follow from, beside counts by all of its attributes."""
@@ -303,10 +307,6 @@ class Derived(Kind[A]):
     @abstractmethod
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:
         """The intervals from what is known, so many standard deviations to either side, a number a group."""
-
-    @abstractmethod
-    def possible(self, total: float | None) -> tuple[float, float]:
-        """The least and the greatest that the statistic can be, of so many records where that is public."""
 
     @abstractmethod
     def strategies(self, marginal: Marginal) -> list[TableStrategy]:

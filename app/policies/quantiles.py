@@ -109,6 +109,10 @@ class Quantile(Kind[StatisticOfNumbers]):
         least = self.chosen_quantile(confidence) if adaptive else 0.0
         return self._shown(confidence, least, given)
 
+    def possible(self, total: float | None) -> tuple[float, float]:
+        least, most = self.reachable
+        return self.asked.low + self.asked.step * least, self.asked.low + self.asked.step * most
+
     def errors(self) -> FloatArray:
         known, base = self._distributions(), self._base()
         found = self._modelled(base) if known is None else known

@@ -9,6 +9,7 @@ from typing import Any
 
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
+from app.estimation.tails import normal_quantile
 from app.measurements.strategies.tables import EXACT_BITS, Moment
 from app.policies.kinds import Kind
 from app.policies.moments import Mean, Sum, Variance
@@ -84,7 +85,11 @@ class Statistics:
             adaptive: whether the question may have been chosen by what was released.
             given: the values that were shown before; they are shown again.
         """
-        return self._kind(asked).shown(confidence, adaptive, given)
+        kind = self._kind(asked)
+        found = kind.shown(confidence, adaptive, given)
+        if not adaptive or found.unbiased.all():
+            return found
+        return found.chosen(*kind.possible(self._policy.most_records(1 - confidence)), normal_quantile(confidence))
 
     def errors(self, asked: CompiledStatistic) -> FloatArray:
         """How far the values of a statistic are off, by the noise in what they follow from: standard deviations, of the

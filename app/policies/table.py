@@ -473,7 +473,8 @@ class Policy:
             return prediction, None
         if self.mode == "laplace":
             return prediction, self._alone(question, left)
-        buy = self._share(question, left, prediction, 1 + slack)
+        missed = of_looks(1 - confidence, self._bought[question.marginal_of(self._sizes)]) if adaptive else None
+        buy = self._share(question, left, prediction, 1 + slack, missed)
         if buy is None and not self.residuals.begun:
             raise OutOfReach(self._funds.renyi, left)
         return prediction, buy
@@ -558,12 +559,10 @@ class Policy:
         """
         unbiased = self.residuals.unbiased(question)
         values = self.value(question, bought, unbiased) if given is None else given
-        model = normal_quantile(confidence)
         if adaptive:
             missed = of_looks(1 - confidence, self._bought[question.marginal_of(self._sizes)])
             fresh = () if bought is None else bought.counts
             unbiased, reaches = self._chosen(question, unbiased, fresh, missed)
-            model = max(model, self.chosen_quantile(question.attributes, missed, also=question.cells))
         else:
             reaches = self.residuals.reaches(question, unbiased, confidence)
 
@@ -572,11 +571,21 @@ class Policy:
             assert isinstance(fit, Fit)
             return fit.standard_errors(question) * max(self.kappa, 1.0)
 
-        total = self.residuals.public_total
-        found = around(question, values, unbiased, reaches, deviations, total, confidence, model)
+        found = around(question, values, unbiased, reaches, deviations, self.residuals.public_total, confidence)
+        if adaptive and not unbiased.estimable.all():
+            found = found.chosen(*possible(question, self.most_records(missed)), normal_quantile(confidence))
         # Values that were given before have an interval of the model's only where there is no other.
         fitted = not unbiased.estimable.all() or (given is None and not question.additive)
         return replace(found, converged=not fitted or self._fit(question).converged)
+
+    def most_records(self, missed: float) -> float | None:
+        """How many records there are at most, but with a probability, whatever was chosen by what was released; None
+        where nothing tells."""
+        if self.residuals.public_total is not None:
+            return self.residuals.public_total
+        known = self.residuals.unbiased(Cells(self._marginal(())))
+        reached = float(known.values) + float(known.standard_errors) * self.chosen_quantile((), missed)
+        return max(reached, 0.0) if known.estimable.all() else None
 
     def _chosen(
         self, question: Question, known: Unbiased, fresh: Sequence[Counts], missed: float
@@ -707,15 +716,28 @@ class Policy:
 
     # What is bought.
 
-    def _share(self, question: Question, left: float, prediction: Prediction, slack: float) -> Wanted | None:
-        """Budget first: the question's share of what is left, unless the prediction is as good."""
+    def _share(
+        self, question: Question, left: float, prediction: Prediction, slack: float, missed: float | None
+    ) -> Wanted | None:
+        """Budget first: the question's share of what is left, unless the prediction is as good.
+
+        Args:
+            question: of this table.
+            left: what is left of the session's share.
+            prediction: of the question.
+            slack: by how much the prediction is taken to be worse than it is.
+            missed: by which part of them intervals of questions that were chosen by what was released may miss; None
+                where this one was not. A prediction may have chosen it, and what is known then reaches farther.
+        """
         wanted = self._worth(question, left)
         known = prediction.standard_error > 0 or self.residuals.begun
-        if (
-            wanted is not None
-            and known
-            and slack * self.kappa * prediction.standard_error <= self._error(question, wanted)
-        ):
+        error = self.kappa * prediction.standard_error
+        if missed is not None:
+            told = self.residuals.unbiased(question)
+            farther = self.chosen_quantile(question.attributes, missed) / normal_quantile(1 - missed)
+            spread = math.sqrt(float(told.variances.mean())) if told.estimable.all() else math.inf
+            error = max(error, farther * spread)
+        if wanted is not None and known and slack * error <= self._error(question, wanted):
             return None
         base = [] if wanted is None else self.base(left)
         return self._with_base(question, base, left) if base else wanted

@@ -46,7 +46,6 @@ def around(
     deviations: Callable[[], FloatArray],
     total: float | None,
     confidence: float,
-    quantile: float | None = None,
 ) -> Estimates:
     """Values with their intervals.
 
@@ -58,7 +57,6 @@ def around(
         deviations: the model's standard deviations of the values, asked for where not all are estimable.
         total: the number of records where it is public.
         confidence: of the intervals.
-        quantile: how many of the model's standard deviations its intervals reach; the normal law's if left out.
     """
     least, most = possible(question, total)
     if not question.additive:
@@ -70,7 +68,7 @@ def around(
         own = deviations()
         centres = np.where(unbiased.estimable, centres, values)
         errors = np.where(unbiased.estimable, errors, own)
-        reaches = np.where(unbiased.estimable, reaches, own * (quantile or normal_quantile(confidence)))
+        reaches = np.where(unbiased.estimable, reaches, own * normal_quantile(confidence))
     return Estimates(
         values=values,
         standard_errors=shown_errors(values - centres, errors, reaches),
