@@ -173,9 +173,10 @@ def rotate_vault() -> int:
             place = place_of_files(settings, engine)
             check_place(place)
             old, new = (
-                Vault(place, each, keys_folder=settings.keys_dir) for each in (settings.vault_old_key_bytes(), key)
+                Vault(place, each, keys_folder=settings.keys_dir, copies=settings.data_dir)
+                for each in (settings.vault_old_key_bytes(), key)
             )
-            done, lost = reseal(store, VaultResealer(old, new, store.await_writers))
+            done, lost = reseal(store, VaultResealer(old, new, store.await_writers, settings.data_dir))
             lost += [f"the connection {name}" for name in SealedConnections(new, store, ()).reseal(old)]
         finally:
             engine.dispose()

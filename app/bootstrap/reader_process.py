@@ -3,7 +3,7 @@
 A process that has loaded the readers, and neither a secret nor private data, waits beside the server and forks for each
 piece of work (:class:`_Task`). What is forked reads that one upload, or counts the files of one source, within its time
 and memory, hands over numbers in sealed memory, tells the rest as JSON, and ends. Nothing that it says is run, and no
-file is written.
+file is written but of records that are too many for memory: one without a name, under a key of its own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import pickle
 import resource
 import signal
 import socket
+import stat
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +27,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import structlog
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from app.bootstrap.nursery import LENGTH, NICENESS, Nursery, fork_for_each, receive, send, take
@@ -36,8 +38,9 @@ from app.declarations.spec import Spec, TableSpec
 from app.services.errors import SourceUnavailable, Unavailable
 from app.spaces.counts import CellCounts
 from app.storage import readers
-from app.storage.private_data import DenseData, PrivateData, RecordsData, SourceData
+from app.storage.private_data import CodesData, DenseData, PrivateData, RecordsData, SourceData
 from app.storage.readers import Read
+from app.storage.readers.codes import Sealing, Unwritable
 from app.storage.readers.report import Report
 from app.storage.sources import CountedSource, Moved, Told, parquet
 from app.storage.sources.files import Looks
@@ -110,13 +113,23 @@ class ProcessReaders:
     Args:
         seconds: that reading a file, or counting a source at its registration, may take.
         source_seconds: that counting what is asked of a source later may take.
+        sealing: tells how records of a source are written that are too many for memory; None where they are refused.
     """
 
-    def __init__(self, seconds: float = READ_SECONDS, source_seconds: float = READ_SECONDS) -> None:
-        self._seconds, self._source_seconds = seconds, source_seconds
+    def __init__(
+        self,
+        seconds: float = READ_SECONDS,
+        source_seconds: float = READ_SECONDS,
+        sealing: Callable[[], Sealing] | None = None,
+    ) -> None:
+        self._seconds, self._source_seconds, self._sealing = seconds, source_seconds, sealing
 
-    def read_private(self, spec: Spec, filename: str, path: Path, *, memory_limit: int) -> Read:
-        told, data = self._ask("read_private", path, memory_limit, spec, filename)
+    def read_private(
+        self, spec: Spec, filename: str, path: Path, *, memory_limit: int, sealing: Sealing | None = None
+    ) -> Read:
+        if sealing is None and isinstance(spec, TableSpec) and spec.prepare is not None:
+            sealing = self._sealed()
+        told, data = self._ask("read_private", path, memory_limit, spec, filename, sealing)
         if data is None:
             raise ReaderFailed("no numbers")
         return Read(data, None if told is None else Report.of(told))
@@ -125,11 +138,17 @@ class ProcessReaders:
         return self._registered("count_source", spec, folders, memory_limit)
 
     def prepare_source(self, spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
-        return self._registered("prepare_source", spec, folders, memory_limit)
+        return self._registered("prepare_source", spec, folders, memory_limit, self._sealed())
 
-    def _registered(self, what: str, spec: TableSpec, folders: Sequence[Path], memory_limit: int) -> CountedSource:
-        told, data = self._ask(what, None, memory_limit, spec, tuple(folders))
-        if not isinstance(data, DenseData | SourceData | RecordsData):
+    def _sealed(self) -> Sealing | None:
+        """How a file is written now: each has a key of its own."""
+        return None if self._sealing is None else self._sealing()
+
+    def _registered(
+        self, what: str, spec: TableSpec, folders: Sequence[Path], memory_limit: int, *more: object
+    ) -> CountedSource:
+        told, data = self._ask(what, None, memory_limit, spec, tuple(folders), *more)
+        if not isinstance(data, DenseData | SourceData | RecordsData | CodesData):
             raise ReaderFailed("no counts")
         length, digest = told["identity"]
         return CountedSource(data, Report.of(told["report"]), FileDigest(int(length), bytes.fromhex(digest)))
@@ -143,9 +162,21 @@ class ProcessReaders:
         *,
         memory_limit: int,
     ) -> Told:
+        told, numbers = self._asked("ask_source", None, memory_limit, about, looked, tuple(folders), tuple(asked))
+        return Told(numbers, [tuple(look) for look in told["looks"]])
+
+    def ask_codes(
+        self, path: Path, about: bytes, asked: Sequence[CellCounts], *, memory_limit: int
+    ) -> NDArray[np.int64]:
+        return self._asked("ask_codes", path, memory_limit, about, tuple(asked))[1]
+
+    def _asked(
+        self, what: str, path: Path | None, memory_limit: int, *arguments: object
+    ) -> tuple[Any, NDArray[np.int64]]:
+        """What a process tells that was asked to count, and the numbers."""
         for last in (False, True):
             try:
-                told, data = self._ask("ask_source", None, memory_limit, about, looked, tuple(folders), tuple(asked))
+                told, data = self._ask(what, path, memory_limit, *arguments)
                 break
             except Unfinished as error:
                 # What was killed from outside is done once more.
@@ -155,7 +186,7 @@ class ProcessReaders:
             raise Moved
         if not isinstance(data, DenseData) or data.array.dtype != np.int64:
             raise ReaderFailed("no counts")
-        return Told(np.asarray(data.array, np.int64), [tuple(look) for look in told["looks"]])
+        return told, np.asarray(data.array, np.int64)
 
     def has_weights(self, filename: str, path: Path) -> bool:
         return bool(self._ask("has_weights", path, 0, filename)[0])
@@ -194,6 +225,12 @@ class ProcessReaders:
             raise InvalidDataset(told["refused"], **told["extra"])
         if "large" in told:
             raise Unfinished(words.too_large)
+        if "unwritable" in told:
+            logger.error("a private file could not be written")
+            raise Unavailable(
+                "the private file could not be written and nothing was kept: an operator must look at the disk",
+                retry_after=60,
+            )
         if "failed" in told:
             logger.error("files could not be read", error=told["failed"])
             raise ReaderFailed(told["failed"])
@@ -231,8 +268,10 @@ def _received(connection: socket.socket) -> tuple[dict[str, Any], PrivateData | 
         if length > _MOST_TOLD:
             raise EOFError
         told = orjson.loads(take(connection, length))
+        if "codes" in told:
+            return told, _codes(told["codes"], descriptors[0])
         return told, _handed_over(descriptors[0]) if descriptors else None
-    except (orjson.JSONDecodeError, VaultCorrupt):
+    except (orjson.JSONDecodeError, VaultCorrupt, IndexError):
         raise EOFError from None
     finally:
         for descriptor in descriptors:
@@ -248,6 +287,19 @@ def _handed_over(descriptor: int) -> PrivateData:
     if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
         raise EOFError
     return data_of("what was read", mmap.mmap(descriptor, os.fstat(descriptor).st_size, access=mmap.ACCESS_READ))
+
+
+def _codes(told: str, descriptor: int) -> CodesData:
+    """A file of codes. It is verified when it is read, by a digest of what was copied of it.
+
+    Raises:
+        EOFError: when it is none.
+    """
+    with suppress(ValueError, KeyError, TypeError):
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            about = np.frombuffer(told.encode(), np.uint8)
+            return CodesData(about, int(orjson.loads(told)["records"]), open(os.dup(descriptor), "rb"))
+    raise EOFError
 
 
 def _hand_over(data: PrivateData) -> int:
@@ -277,8 +329,10 @@ class _Task:
     do: Callable[..., tuple[Any, PrivateData | None]]
 
 
-def _read_private(path: Path, memory_limit: int, spec: Spec, filename: str) -> tuple[Any, PrivateData]:
-    read = readers.read_private(spec, filename, path, memory_limit=memory_limit)
+def _read_private(
+    path: Path, memory_limit: int, spec: Spec, filename: str, sealing: Sealing | None = None
+) -> tuple[Any, PrivateData]:
+    read = readers.read_private(spec, filename, path, memory_limit=memory_limit, sealing=sealing)
     return None if read.report is None else read.report.view(), read.data
 
 
@@ -298,8 +352,10 @@ def _count_source(_: None, memory_limit: int, spec: TableSpec, folders: Sequence
     return _told(parquet.count_source(spec, folders, memory_limit=memory_limit))
 
 
-def _prepare_source(_: None, memory_limit: int, spec: TableSpec, folders: Sequence[Path]) -> tuple[Any, PrivateData]:
-    return _told(parquet.prepare_source(spec, folders, memory_limit=memory_limit))
+def _prepare_source(
+    _: None, memory_limit: int, spec: TableSpec, folders: Sequence[Path], sealing: Sealing | None
+) -> tuple[Any, PrivateData]:
+    return _told(parquet.prepare_source(spec, folders, memory_limit=memory_limit, sealing=sealing))
 
 
 def _told(found: CountedSource) -> tuple[Any, PrivateData]:
@@ -315,6 +371,13 @@ def _ask_source(_: None, memory_limit: int, *asked: Any) -> tuple[Any, PrivateDa
     return {"looks": told.looks}, DenseData(told.numbers, 0)
 
 
+def _ask_codes(path: Path, memory_limit: int, *asked: Any) -> tuple[Any, PrivateData | None]:
+    try:
+        return {}, DenseData(parquet.ask_codes(path, *asked, memory_limit=memory_limit), 0)
+    except Moved:
+        return None, None
+
+
 TASKS = {
     "read_private": _Task(READING, _read_private),
     "has_weights": _Task(READING, _has_weights),
@@ -323,6 +386,7 @@ TASKS = {
     "count_source": _Task(COUNTING, _count_source),
     "prepare_source": _Task(READING, _prepare_source),
     "ask_source": _Task(ASKING, _ask_source),
+    "ask_codes": _Task(ASKING, _ask_codes),
 }
 
 
@@ -332,11 +396,15 @@ def _done(
     """The message to send, and the descriptors that go with it."""
     try:
         told, data = TASKS[what].do(path, memory_limit, *arguments)
+        if isinstance(data, CodesData):
+            return {"told": told, "codes": data.about.tobytes().decode()}, [os.dup(data.file.fileno())]
         return {"told": told}, [] if data is None else [_hand_over(data)]
     except InvalidDataset as error:
         return {"refused": error.detail, "extra": error.extra}, []
     except MemoryError:
         return {"large": True}, []
+    except Unwritable:
+        return {"unwritable": True}, []
     except Exception as error:  # noqa: BLE001 - its words may quote the file
         return {"failed": type(error).__name__}, []
 
@@ -351,7 +419,8 @@ def _work(connection: socket.socket, *upload: int) -> None:
     signal.setitimer(signal.ITIMER_REAL, seconds)  # ends the process, whatever a library is doing
     most = memory_limit + WORKING_BYTES
     limit_memory(most)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))  # of memory that is a file
+    if not any(isinstance(each, Sealing) for each in arguments):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))  # of memory that is a file
     path = Path(f"/proc/self/fd/{upload[0]}") if upload else None
     told, descriptors = _done(what, path, memory_limit, arguments)
     send(connection, orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY), *descriptors)

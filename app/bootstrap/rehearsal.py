@@ -107,7 +107,9 @@ def rehearse(spec: Spec, settings: Settings, records: int | None = None, folder:
         raise InvalidDataset("source: the declaration names none, so that nobody waits for one")
     if spec.source.type not in SOURCES_OF_FILES:
         raise InvalidDataset("source: files alone are rehearsed, as nothing is written to a database")
-    if spec.prepare is not None or math.prod(attribute.length for attribute in spec.attributes) <= MOST_COUNTED:
+    if spec.prepare is not None:
+        raise InvalidDataset("prepare: records are rehearsed where they lie: leave it out for this")
+    if math.prod(attribute.length for attribute in spec.attributes) <= MOST_COUNTED:
         raise InvalidDataset(
             "source: its records are counted once, at registration, and nobody waits for them afterwards: leave "
             "answer_seconds out"

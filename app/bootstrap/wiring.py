@@ -81,6 +81,7 @@ from app.storage.ledger_watch import LedgerWatch
 from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.private_store import VaultStore
+from app.storage.readers.codes import Sealing
 from app.storage.snapshots import SnapshotFiles
 from app.storage.sources import (
     WAREHOUSES,
@@ -146,9 +147,17 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     """
     reading, writing = make_engines(settings.sqlalchemy_url)
     store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
-    vault = Vault(place_of_files(settings, writing), settings.vault_key_bytes(), keys_folder=settings.keys_dir)
+    vault = Vault(
+        place_of_files(settings, writing),
+        settings.vault_key_bytes(),
+        keys_folder=settings.keys_dir,
+        copies=settings.data_dir,
+    )
     outside = SealedConnections(vault, store, settings.hosts_of_sources)
-    readers = ProcessReaders(source_seconds=settings.source_deadline_seconds)
+    readers = ProcessReaders(
+        source_seconds=settings.source_deadline_seconds, sealing=lambda: Sealing(settings.data_dir, vault.file_key())
+    )
+    files = ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit)
     private = VaultStore(
         vault,
         settings.memory_limit,
@@ -156,10 +165,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         readers,
         Sources(
             {
-                **dict.fromkeys(
-                    SOURCES_OF_FILES,
-                    ParquetFolders(readers, settings.folders_of_sources, settings.memory_limit),
-                ),
+                **dict.fromkeys(SOURCES_OF_FILES, files),
                 **{
                     kind: tables(
                         partial(outside.open, type=kind),
@@ -177,6 +183,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
             settings.request_timeout_seconds,
         ),
         KeptFiles(vault, store),
+        files.ask_codes,
     )
     snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
     share = settings.memory_limit // 4

@@ -315,8 +315,6 @@ class TableSpec(Declaration):
         if self.prepare is not None:
             if self.encoding is not None:
                 raise ValueError("encoding: a source knows its own: leave it out")
-            if self.answer_seconds is not None:
-                raise ValueError("answer_seconds: a source that is prepared is asked once: leave it out")
             if self.unit is not None and self.unit.column in self.columns[:-1]:
                 raise ValueError("unit: the column that says whose record it is is no attribute: leave it out there")
             return self

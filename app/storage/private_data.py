@@ -1,4 +1,4 @@
-"""The private numbers of a data set, in one of five layouts. What it holds is never shown: not in `repr`,
+"""The private numbers of a data set, in one of six layouts. What it holds is never shown: not in `repr`,
 not in logs.
 """
 
@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal, TypeAlias
+from typing import BinaryIO, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,4 +182,22 @@ class SourceData(_Concealed):
         return {"about": self.about}
 
 
-PrivateData: TypeAlias = DenseData | CsrData | RecordsData | ElementsData | SourceData
+@dataclass(frozen=True, eq=False, repr=False)
+class CodesData(_Concealed):
+    """The records of a table in a Parquet file, one column an attribute, the position of its value.
+
+    `about`: JSON in UTF-8, which ``app/storage/readers/codes.py`` writes and the key of the file is in. `file`: it,
+    open. `mass` is the number of records.
+    """
+
+    layout: ClassVar[Literal["codes"]] = "codes"
+    about: NDArray[np.uint8]
+    mass: int
+    file: BinaryIO
+
+    def arrays(self) -> dict[str, IntArray]:
+        """The arrays to store beside the file, by field name."""
+        return {"about": self.about}
+
+
+PrivateData: TypeAlias = DenseData | CsrData | RecordsData | ElementsData | SourceData | CodesData

@@ -7,20 +7,24 @@ import errno
 import hashlib
 import hmac
 import io
+import json
 import math
+import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 import structlog
 from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from app.declarations.drafts import ColumnSummary, Layout
 from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, OutsideTable, Spec, TableSpec, published
@@ -28,21 +32,25 @@ from app.services.errors import Unavailable
 from app.services.ports import Upload
 from app.services.registered import RegisteredCounts
 from app.spaces.asked import AskedCounts
-from app.spaces.counts import ExactCounts
+from app.spaces.counts import CellCounts, ExactCounts
 from app.spaces.elements import ElementsTensor
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
 from app.storage import readers
 from app.storage.blobs import FileStamp
 from app.storage.kept_counts import NOTHING_KEPT, Kept
-from app.storage.private_data import CsrData, DenseData, ElementsData, IntArray, RecordsData, SourceData
+from app.storage.private_data import CodesData, CsrData, DenseData, ElementsData, IntArray, RecordsData, SourceData
 from app.storage.readers import Readers
-from app.storage.sources import NO_SOURCES, Sources
-from app.storage.vault import Vault, VaultEntry, VaultError, VaultMissing, content_of
+from app.storage.readers.codes import Sealing, rewritten
+from app.storage.sources import NO_SOURCES, Moved, ParquetFolders, Sources, parquet, shaped
+from app.storage.vault import Vault, VaultCorrupt, VaultEntry, VaultError, VaultMissing, content_of
 from curator_client.proofs.commitment import FileDigest
 
 logger = structlog.get_logger(__name__)
 
+#: What counts the records of a file of codes: by its path, what is needed beside, and what is asked. Raises Moved,
+#: Unavailable.
+AskCodes: TypeAlias = Callable[[Path, bytes, Sequence[CellCounts]], NDArray[np.int64]]
 #: File systems tell times in steps of some milliseconds: a file may be altered twice within one, and look the same.
 STEP_SECONDS = 0.05
 #: How long a file that was refused is not read again while it looks the same: so long, and so many times as long as
@@ -79,7 +87,8 @@ class VaultStore:
     """Private arrays in a vault; read once a data set, for all its sessions in memory, and gone with the last of them.
 
     ``await_writers`` waits until no transaction that may still name a file is under way; ``readers`` read uploads;
-    ``sources`` have the records that stay where they are, and ``kept`` what was counted of these.
+    ``sources`` have the records that stay where they are, ``ask_codes`` counts those that are in a file of codes, and
+    ``kept`` has what was counted of both.
     """
 
     def __init__(
@@ -90,9 +99,11 @@ class VaultStore:
         readers: Readers = readers,
         sources: Sources = NO_SOURCES,
         kept: Kept = NOTHING_KEPT,
+        ask_codes: AskCodes | None = None,
     ) -> None:
         self._vault, self._memory_limit, self._await_writers = vault, memory_limit, await_writers
         self._readers, self._sources, self._kept = readers, sources, kept
+        self._ask_codes = ask_codes or ParquetFolders(parquet, (), memory_limit).ask_codes
         self._counts: WeakValueDictionary[str, RegisteredCounts] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._verified: dict[str, _Verdict] = {}
@@ -217,7 +228,13 @@ class VaultStore:
                 except (VaultError, OSError) as error:
                     raise _unusable(error) from None
                 self._verified[name] = _Verdict(stamp, None, until)
-                counts = self._asked(space, name, data) if isinstance(data, SourceData) else _counts_of(space, data)
+                match data:
+                    case SourceData():
+                        counts = self._asked(space, name, data)
+                    case CodesData():
+                        counts = self._coded(space, name, kept, data)
+                    case _:
+                        counts = _counts_of(space, data)
                 known = self._counts[name] = RegisteredCounts(counts, partial(self._check, name, kept))
                 return known
         known.check()
@@ -228,6 +245,20 @@ class VaultStore:
         return AskedCounts(
             space.shape, data.mass, self._sources.asking(data), self._kept.of(name), self._sources.seconds(data)
         )
+
+    def _coded(self, space: Space, name: str, kept: VaultEntry, data: CodesData) -> ExactCounts:
+        """The numbers of records in a file of codes."""
+        ask = _CodesFile(data, partial(self._reopened, kept), partial(self._check, name, kept), self._ask_codes)
+        seconds = float(json.loads(data.about.tobytes())["seconds"] or 0)
+        return AskedCounts(space.shape, data.mass, ask, self._kept.of(name), seconds)
+
+    def _reopened(self, kept: VaultEntry) -> CodesData:
+        try:
+            data = self._vault.open(kept)
+        except (VaultError, OSError) as error:
+            raise _unusable(error) from None
+        assert isinstance(data, CodesData)
+        return data
 
     @property
     def held(self) -> int:
@@ -327,11 +358,57 @@ class VaultStore:
         sweep(self._vault, named, self._await_writers)
 
 
-class VaultResealer:
-    """Private files on their way from one vault to another on the same folder, which differ in their keys."""
+class _CodesFile:
+    """Has a file of codes counted, as long as it is what was written: see :class:`app.spaces.asked.AskedCounts`.
 
-    def __init__(self, old: Vault, new: Vault, await_writers: Callable[[], None]) -> None:
-        self._old, self._new, self._await_writers = old, new, await_writers
+    Args:
+        data: the file, verified.
+        reopen: verifies and opens it again, where what is open is not what it was: its name may lead to an equal one.
+        look: raises Unavailable when what has its name is not what was written.
+        ask: counts its records.
+    """
+
+    def __init__(
+        self,
+        data: CodesData,
+        reopen: Callable[[], CodesData],
+        look: Callable[[], None],
+        ask: AskCodes,
+    ) -> None:
+        self._data, self._looks = data, _looks(data)
+        self._reopen, self._look, self._ask = reopen, look, ask
+
+    def __call__(self, asked: Sequence[CellCounts]) -> list[NDArray[np.int64]]:
+        self._look()
+        if _looks(self._data) != self._looks:
+            self._data = self._reopen()
+            self._looks = _looks(self._data)
+        held = Path(f"/proc/self/fd/{self._data.file.fileno()}")
+        try:
+            numbers = self._ask(held, self._data.about.tobytes(), asked)
+        except Moved:
+            numbers = None
+        self._look()
+        if numbers is None or _looks(self._data) != self._looks:
+            raise _unusable(VaultCorrupt())
+        return shaped(numbers, asked)
+
+
+def _looks(data: CodesData) -> tuple[int, ...]:
+    """How a file that is open looks from outside."""
+    found = os.fstat(data.file.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+class VaultResealer:
+    """Private files on their way from one vault to another on the same folder, which differ in their keys.
+
+    ``folder`` is on the disk that files are written to which are not only copied: see
+    :class:`~app.storage.readers.codes.Sealing`.
+    """
+
+    def __init__(self, old: Vault, new: Vault, await_writers: Callable[[], None], folder: Path | None = None) -> None:
+        self._old, self._new, self._await_writers, self._folder = old, new, await_writers, folder
 
     def registration(self) -> AbstractContextManager[None]:
         """Holds off sweeps until the row that names the new file is committed."""
@@ -349,6 +426,8 @@ class VaultResealer:
             return None
         try:
             data = self._old.open(found)
+            if isinstance(data, CodesData):  # its own key was sealed with the old one
+                data = rewritten(data, Sealing(self._folder, self._new.file_key()))
             made = self._new.put(name, data, self._old.commitment_key(found))
         except VaultError:
             raise Unavailable("neither key opens the private file") from None

@@ -18,11 +18,18 @@ Without a vault key the file is the container. With one it is a second magic, a 
 the container in chunks of 1 MiB under AES-256-GCM (the STREAM construction of Hoang, Reyhanitabar, Rogaway
 and Vizár 2015): each file has its own key, by HKDF-SHA256 from vault key and salt; the nonce is the chunk's
 number; name, number and "is the last" are authenticated.
+
+The records of a wide table may be a Parquet file, which an engine reads where it lies (:class:`CodesData`). Then that
+file is the file of the vault, with the container of what is beside it, sealed as above, between its pages and its
+footer: there its readers look for nothing. With a vault key the Parquet file is sealed under a key of its own, which is
+in that container, and the digest is over the name and the bytes as they are stored.
 """
 
 import contextlib
+import errno
 import hashlib
 import hmac
+import io
 import json
 import math
 import mmap
@@ -30,6 +37,7 @@ import os
 import re
 import secrets
 import struct
+import tempfile
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator
@@ -45,10 +53,21 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from app.storage.blobs import Blobs, FileStamp, Folder, Opened
 from app.storage.keys import KEY_BYTES, TEMPORARY, KeyDamaged, made_key
-from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData, SourceData
+from app.storage.private_data import (
+    CodesData,
+    CsrData,
+    DenseData,
+    ElementsData,
+    PrivateData,
+    RecordsData,
+    SourceData,
+)
 
 CHUNK_BYTES = 1 << 20
 _PLAIN, _SEALED = b"CURVLT1\n", b"CURVLT1E"
+#: How files of Parquet begin and end, in the clear and sealed; before that end stands the length of their footer.
+_PARQUET_PLAIN, _PARQUET_SEALED = b"PAR1", b"PARE"
+_FOOTER = struct.Struct("<I4s")
 _LENGTH = struct.Struct(">I")
 _SALT_BYTES, _CHECK_BYTES, _TAG_BYTES = 32, 16, 16
 _SEALED_HEADER = len(_SEALED) + _SALT_BYTES + _CHECK_BYTES
@@ -96,11 +115,14 @@ class Vault:
     """Private arrays in a place for files, encrypted when `key` (32 bytes) is given. Making one touches nothing.
 
     `place`: a folder by its path, or another. `keys_folder` (default: `keys` beside a folder) holds the digest key of
-    an unencrypted vault, made at first use; with a vault key the digest key is derived from that. Safe for threads and
-    for several processes on one place.
+    an unencrypted vault, made at first use; with a vault key the digest key is derived from that. `copies` (default:
+    where the system has temporary files) is a folder on whose disk Parquet files lie, as they are stored, while they
+    are asked, where the place is no disk. Safe for threads and for several processes on one place.
     """
 
-    def __init__(self, place: Blobs | Path, key: bytes | None, *, keys_folder: Path | None = None) -> None:
+    def __init__(
+        self, place: Blobs | Path, key: bytes | None, *, keys_folder: Path | None = None, copies: Path | None = None
+    ) -> None:
         if key is not None and len(key) != KEY_BYTES:
             raise ValueError(f"the vault key must have {KEY_BYTES} bytes")
         if isinstance(place, Path):
@@ -109,7 +131,7 @@ class Vault:
             raise ValueError("a vault without a key needs a folder for the key of its digests")
         self._blobs: Blobs = place
         self._key = key
-        self._keys_folder = keys_folder
+        self._keys_folder, self._copies = keys_folder, copies
         self._digest_key: bytes | None = None
         self._guard = threading.Lock()
         self._registrations = 0
@@ -144,17 +166,25 @@ class Vault:
         if not is_file(name):
             raise ValueError("a data set's id consists of letters, digits, dots, dashes and underscores")
         digest = self._new_digest(name)
-        pieces = _digested(container(data, key), digest)
-        self._blobs.put(name, pieces if self._key is None else self._sealed(name, pieces))
+        if isinstance(data, CodesData):
+            self._blobs.put(name, _digested(self._with_container(name, data, key), digest))
+        else:
+            pieces = _digested(container(data, key), digest)
+            self._blobs.put(name, pieces if self._key is None else self._sealed(name, pieces))
         return VaultEntry(name, digest.hexdigest())
 
     def open(self, entry: VaultEntry) -> PrivateData:
         """The private arrays of `entry`, read-only, read (or decrypted) into anonymous memory and verified there.
 
         Not mapped from the file: what happens to it later would reach the arrays unverified, and a file cut short would
-        end the process. The memory goes into no core dump. Raises VaultMissing, VaultCorrupt, VaultWrongKey.
+        end the process. The memory goes into no core dump. A Parquet file is no array, and is not read into memory: it
+        is told open, verified, and who asks it looks whether it is what it was. From elsewhere than a disk it is copied
+        to one first, as it is stored. Raises VaultMissing, VaultCorrupt, VaultWrongKey, and OSError when that disk
+        refuses.
         """
         with self._file(entry) as (file, stored):
+            if _is_parquet(file):
+                return self._opened(entry, file)[0]
             size = stored if self._key is None else _plain_size(entry, stored)
             memory = mmap.mmap(-1, size)
             if hasattr(mmap, "MADV_DONTDUMP"):
@@ -174,7 +204,8 @@ class Vault:
         """Reads the whole file and compares its digest. Raises VaultMissing, VaultCorrupt, VaultWrongKey."""
         digest = self._new_digest(entry.file_name)
         with self._file(entry) as (file, _):
-            for chunk in self._chunks(entry.file_name, file):
+            stored = iter(lambda: file.read(CHUNK_BYTES), b"")
+            for chunk in stored if _is_parquet(file) else self._chunks(entry.file_name, file):
                 digest.update(chunk)
         _compare(entry, digest)
 
@@ -185,15 +216,57 @@ class Vault:
         digest = self._new_digest(entry.file_name)
         first = b""
         with self._file(entry) as (file, _):
+            if _is_parquet(file):
+                return self._opened(entry, file)[1]
             for chunk in self._chunks(entry.file_name, file):
                 first = first or chunk  # a header is shorter than a chunk
                 digest.update(chunk)
         _compare(entry, digest)
-        try:
-            key = _header(first)[0].get(_COMMITMENT)
-            return None if key is None else bytes.fromhex(key)
-        except (ValueError, TypeError, struct.error):
-            raise VaultCorrupt(f"{entry.file_name} has been altered or truncated") from None
+        return _commitment_key(entry.file_name, first)
+
+    def _opened(self, entry: VaultEntry, file: io.BufferedReader) -> tuple[CodesData, bytes | None]:
+        """What a Parquet file is, itself open, and the key of its commitment; verified."""
+        name, digest = entry.file_name, self._new_digest(entry.file_name)
+        with contextlib.ExitStack() as refused:
+            try:
+                found: BinaryIO = open(os.dup(file.fileno()), "rb")  # noqa: SIM115 - it is what is told
+                copied = False
+            except io.UnsupportedOperation:
+                found, copied = tempfile.TemporaryFile(dir=self._copies), True  # noqa: SIM115 - as above
+            refused.callback(found.close)
+            for chunk in iter(lambda: file.read(CHUNK_BYTES), b""):
+                digest.update(chunk)
+                if copied:
+                    found.write(chunk)
+            found.flush()
+            _compare(entry, digest)
+            start, end = _between(name, found)
+            stored = io.BytesIO(os.pread(found.fileno(), end - start, start))
+            plain = b"".join(self._chunks(name, stored))
+            memory = mmap.mmap(-1, len(plain))
+            if hasattr(mmap, "MADV_DONTDUMP"):
+                memory.madvise(mmap.MADV_DONTDUMP)
+            memory[:] = plain
+            told = data_of(name, memory, found)
+            if not isinstance(told, CodesData):
+                raise VaultCorrupt(f"{name} has been altered or truncated")
+            refused.pop_all()
+            return told, _commitment_key(name, plain)
+
+    def _with_container(self, name: str, data: CodesData, key: bytes | None) -> Iterator[bytes | memoryview]:
+        """A Parquet file with the container of what is beside it before its footer."""
+        descriptor = data.file.fileno()
+        footer, size = _footer(name, data.file)
+        yield from _read(descriptor, 0, footer)
+        pieces = container(data, key)
+        beside = b"".join(pieces if self._key is None else self._sealed(name, pieces))
+        yield beside
+        yield _LENGTH.pack(len(beside))
+        yield from _read(descriptor, footer, size)
+
+    def file_key(self) -> bytes | None:
+        """A new key for a Parquet file; None where the vault has no key."""
+        return None if self._key is None else secrets.token_bytes(KEY_BYTES)
 
     def mark(self, file_name: str, content: bytes) -> str:
         """The mark of a content's SHA-256 that a record may keep: keyed, and another one beside every file's name, so
@@ -272,11 +345,12 @@ class Vault:
             with _named(name):
                 opened = closed.enter_context(self._blobs.open(name))
             magic = opened.file.peek(len(_PLAIN))[: len(_PLAIN)]
-            if magic not in (_PLAIN, _SEALED):
+            begins = magic if magic[:4] not in (_PARQUET_PLAIN, _PARQUET_SEALED) else magic[:4]
+            if begins not in (_PLAIN, _SEALED, _PARQUET_PLAIN, _PARQUET_SEALED):
                 raise VaultCorrupt(f"{name} is not a vault file")
-            if magic == _SEALED and self._key is None:
+            if begins in (_SEALED, _PARQUET_SEALED) and self._key is None:
                 raise VaultWrongKey(f"{name} is encrypted: set CURATOR_VAULT_KEY")
-            if magic == _PLAIN and self._key is not None:
+            if begins in (_PLAIN, _PARQUET_PLAIN) and self._key is not None:
                 # Accepting it would let anyone who can write to the place replace an encrypted file.
                 raise VaultWrongKey(f"{name} was written without a vault key, and one is set")
             yield opened
@@ -371,6 +445,8 @@ def is_file(name: str) -> bool:
 
 def content_of(data: PrivateData) -> bytes:
     """SHA-256 over the numbers and their layout: equal for equal numbers in the same layout."""
+    if isinstance(data, CodesData):  # of whose bytes chance is a part
+        return bytes.fromhex(json.loads(data.about.tobytes())["content"])
     content = hashlib.sha256()
     for piece in container(data):
         content.update(piece)
@@ -424,8 +500,10 @@ def _header(container: bytes | mmap.mmap) -> tuple[dict[str, Any], int]:
     return json.loads(container[start : start + length]), _aligned(start + length)
 
 
-def data_of(name: str, memory: mmap.mmap) -> PrivateData:
-    """The arrays of a container in `memory`, which they keep alive; `name` is for VaultCorrupt, which this raises."""
+def data_of(name: str, memory: mmap.mmap, file: BinaryIO | None = None) -> PrivateData:
+    """The arrays of a container in `memory`, which they keep alive, with the Parquet file that it is of, if it is of
+    one; `name` is for VaultCorrupt, which this raises.
+    """
     try:
         header, base = _header(memory)
         arrays = {}
@@ -449,11 +527,57 @@ def data_of(name: str, memory: mmap.mmap) -> PrivateData:
                 return ElementsData(mass=mass, **arrays)
             case "source":
                 return SourceData(mass=mass, **arrays)
+            case "codes" if file is not None:
+                return CodesData(mass=mass, file=file, **arrays)
             case _:
                 raise ValueError
     except (ValueError, KeyError, TypeError, struct.error):
         pass
     raise VaultCorrupt(f"{name} has been altered or truncated")
+
+
+def _commitment_key(name: str, plain: bytes) -> bytes | None:
+    """The key of a commitment in the header of a container, None where it has none. Raises VaultCorrupt."""
+    try:
+        key = _header(plain)[0].get(_COMMITMENT)
+        return None if key is None else bytes.fromhex(key)
+    except (ValueError, TypeError, struct.error):
+        raise VaultCorrupt(f"{name} has been altered or truncated") from None
+
+
+def _is_parquet(file: io.BufferedReader) -> bool:
+    return file.peek(len(_PLAIN))[: len(_PARQUET_PLAIN)] in (_PARQUET_PLAIN, _PARQUET_SEALED)
+
+
+def _footer(name: str, file: BinaryIO) -> tuple[int, int]:
+    """Where the footer of a Parquet file begins, and its size in bytes. Raises VaultCorrupt."""
+    size = os.fstat(file.fileno()).st_size
+    end = os.pread(file.fileno(), _FOOTER.size, max(size - _FOOTER.size, 0))
+    if len(end) == _FOOTER.size:
+        length, magic = _FOOTER.unpack(end)
+        footer = size - _FOOTER.size - length
+        if magic in (_PARQUET_PLAIN, _PARQUET_SEALED) and footer > _LENGTH.size:
+            return footer, size
+    raise VaultCorrupt(f"{name} has been altered or truncated")
+
+
+def _between(name: str, file: BinaryIO) -> tuple[int, int]:
+    """Where a container lies between the pages and the footer of a Parquet file. Raises VaultCorrupt."""
+    end = _footer(name, file)[0] - _LENGTH.size
+    (length,) = _LENGTH.unpack(os.pread(file.fileno(), _LENGTH.size, end))
+    if length > end:
+        raise VaultCorrupt(f"{name} has been altered or truncated")
+    return end - length, end
+
+
+def _read(descriptor: int, start: int, end: int) -> Iterator[bytes]:
+    """Bytes of a file, in pieces, wherever it was read to."""
+    while start < end:
+        piece = os.pread(descriptor, min(CHUNK_BYTES, end - start), start)
+        if not piece:
+            raise OSError(errno.EIO, "a file was cut short")
+        yield piece
+        start += len(piece)
 
 
 def _aligned(size: int) -> int:

@@ -114,7 +114,7 @@ def test_so_few_records_tell_nothing(tmp_path: Path) -> None:
     ("declared", "words"),
     [
         (spec(ATTRIBUTES[:2]), "nobody waits"),
-        (spec(prepare="vault"), "nobody waits"),
+        (spec(prepare="vault"), "leave it out"),
         (spec(source={"type": "postgresql", "connection": "c", "table": "a.b"}), "files alone"),
         (parse_spec({**declare(ATTRIBUTES[3:4])}), "names none"),
     ],

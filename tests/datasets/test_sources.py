@@ -261,11 +261,10 @@ def test_a_column_is_of_a_source_alone() -> None:
 
 
 def test_when_replies_leave_is_said_of_what_is_asked() -> None:
-    """Beside neither an upload nor a source that is prepared, and no later than clients wait. It is public."""
-    for more in ({}, {"source": {"type": "parquet", "files": ["x.parquet"]}, "prepare": "vault"}):
-        with pytest.raises(InvalidDataset, match="answer_seconds") as found:
-            table({**declare([WARD]), **more, "answer_seconds": 5})
-        assert "leave it out" in found.value.detail
+    """Not beside an upload, and no later than clients wait. It is public."""
+    with pytest.raises(InvalidDataset, match="answer_seconds") as found:
+        table({**declare([WARD]), "answer_seconds": 5})
+    assert "leave it out" in found.value.detail
     spec = table({**declare([WARD], "x.parquet"), "answer_seconds": 60})
     assert written(published(spec))["answer_seconds"] == 60
     with pytest.raises(InvalidDataset, match="declare fewer"):

@@ -3,9 +3,9 @@
 One module a kind of data (``tables``, ``edges``, ``matrices``, ``multisets``) over those that know file formats
 (``columns`` for CSV, text and Parquet, ``excel``, ``named`` for any of these whose columns are found by their names;
 ``arrays`` for .npy and .npz; ``encodings``). ``coders`` knows how values of a table are written, ``report`` what became
-of its records, ``summaries`` what the columns of a file hold, for drafts. Whatever is wrong with a file is an
-``InvalidDataset`` that names the row and attribute and says what to change. No message carries a value, and none is
-chained to a parser's own.
+of its records, ``codes`` writes those that are too many for memory, ``summaries`` what the columns of a file hold, for
+drafts. Whatever is wrong with a file is an ``InvalidDataset`` that names the row and attribute and says what to change.
+No message carries a value, and none is chained to a parser's own.
 """
 
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from app.declarations.drafts import ColumnSummary, Layout
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, MultisetSpec, Spec, TableSpec
 from app.storage.private_data import PrivateData
+from app.storage.readers.codes import Sealing
 from app.storage.readers.edges import has_weights, read_edges
 from app.storage.readers.matrices import read_matrix
 from app.storage.readers.multisets import read_multiset
@@ -61,7 +62,7 @@ class Readers(Protocol):
         """Summaries of the columns that the layout names."""
 
 
-def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int) -> Read:
+def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int, sealing: Sealing | None = None) -> Read:
     """The private array that the file at ``path`` holds for the data set ``spec`` declares.
 
     Number types follow from what is declared, never from the data.
@@ -71,14 +72,16 @@ def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int) ->
         filename: the name the file was uploaded under, whose ending tells the format.
         path: where it lies.
         memory_limit: bytes that the result may take.
+        sealing: how the records of a table are written that are too many for memory; None where they are refused.
 
     Raises:
         InvalidDataset: when the file is not what is declared; then nothing is kept.
+        Unwritable: when the disk refuses what is written.
     """
     suffix = _suffix(filename, path)
     match spec:
         case TableSpec():
-            return Read(*read_table(spec, suffix, [path], memory_limit))
+            return Read(*read_table(spec, suffix, [path], memory_limit, sealing))
         case BipartiteSpec() | GraphSpec():
             return Read(*read_edges(spec, suffix, path, memory_limit))
         case MatrixSpec():

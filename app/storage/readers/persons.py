@@ -13,7 +13,10 @@ The key is made for one file and forgotten with it: nothing is ever ranked again
 """
 
 import hmac
+import os
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,11 +26,15 @@ from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import Persons
+from app.storage.readers.codes import nameless, writing
 from app.storage.readers.columns import BATCH_ROWS, texts
 
 #: What a record takes at most beside its positions three times and its id's text three times: numbers, orders, hashes.
 _RECORD_BYTES = 160
 _ORDINAL = np.dtype("<u8")
+#: Parts of all persons, of which one is in memory where records are too many, and what is hashed before an id to tell
+#: which part it is in.
+_PARTS, _PART = 128, b"curator part of persons\0"
 
 
 class Capping:
@@ -64,24 +71,10 @@ class Capping:
         Raises:
             InvalidDataset: when the column's type has no plain text, or ids take more memory than there is.
         """
-        where = f'column "{self._unit.column}"'
-        if pa.types.is_dictionary(column.type):
-            words, codes = texts(column.dictionary, where), column.indices
-        else:
-            encoded = texts(column, where).dictionary_encode()
-            words, codes = encoded.dictionary, encoded.indices
-        words = pc.utf8_trim_whitespace(words)
-        told = np.append(pc.invert(pc.or_(pc.is_null(words), pc.is_in(words, value_set=self._nulls))), False).astype(
-            bool
-        )
-        numbers = codes.fill_null(len(words)).to_numpy(zero_copy_only=False).astype(np.int64)
-        present = told[numbers]
-        # A dictionary may hold far more than its rows name, and comes again with every batch.
-        used, renumbered = np.unique(numbers[present], return_inverse=True)
-        found = np.full(len(numbers), -1, np.int64)
-        found[present] = renumbered + self._named
-        self._words.append(words.take(pa.array(used)))
-        self._named += len(used)
+        found, words = _identified(column, f'column "{self._unit.column}"', self._nulls)
+        found[found >= 0] += self._named
+        self._words.append(words)
+        self._named += len(words)
         self._text_bytes += self._words[-1].nbytes
         self._check_memory()
         return found
@@ -126,6 +119,120 @@ class Capping:
                 f"memory limit of {self._limit} bytes allows for: leave out attributes, shorten what stands in "
                 f'"{self._unit.column}", or raise CURATOR_MEMORY_LIMIT'
             )
+
+
+class SpilledCapping:
+    """Does what :class:`Capping` does, with the records of some of the persons in memory at a time: all others lie in a
+    file without a name, sealed under a key that is nowhere else. Of each person it keeps the very same records.
+
+    Args:
+        unit: whose records they are, and how many of a person's are kept.
+        lengths: of the attributes' axes, in the order in which positions are given.
+        key: random bytes that do not depend on the data.
+        memory_limit: bytes that the records of one part of all persons may take.
+        nulls: words that are no id, beside none at all.
+        folder: on whose disk the file lies.
+
+    Raises:
+        Unwritable: as what is called here does, when the disk refuses.
+    """
+
+    def __init__(
+        self,
+        unit: Persons,
+        lengths: Sequence[int],
+        key: bytes,
+        memory_limit: int,
+        nulls: Sequence[str] = (),
+        folder: Path | None = None,
+    ) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._unit, self._key = unit, key
+        self._of_part = partial(Capping, unit, lengths, key, memory_limit, nulls)
+        self._nulls = pa.array(["", *nulls], pa.large_string())
+        self._types = [np.min_scalar_type(length - 1) for length in lengths]
+        self._file, self._cipher, self._end = nameless(folder), AESGCM(os.urandom(32)), 0
+        self._pieces: list[list[tuple[int, int]]] = [[] for _ in range(_PARTS)]
+        self._words: Any = None
+        #: How many records are left out.
+        self.beyond = 0
+
+    def identify(self, column: Any) -> NDArray[np.int64]:
+        """A number for the id of each record of the next batch; -1 where there is none. See :meth:`Capping.identify`.
+
+        Raises:
+            InvalidDataset: when the column's type has no plain text.
+        """
+        found, self._words = _identified(column, f'column "{self._unit.column}"', self._nulls)
+        return found
+
+    def add(self, codes: Sequence[NDArray[np.int64]]) -> None:
+        """Records of the batch that was identified last: positions, and last the numbers of their ids."""
+        *codes, persons = codes
+        digests = [hmac.digest(self._key, _PART + text.encode(), "sha256") for text in self._words.to_pylist()]
+        parts = np.array([digest[0] % _PARTS for digest in digests], np.uint8)[persons]
+        order = np.argsort(parts, kind="stable")
+        ends = np.cumsum(np.bincount(parts, minlength=_PARTS))
+        columns = [code.astype(kind)[order] for code, kind in zip(codes, self._types, strict=True)]
+        whose = self._words.take(pa.array(persons[order]))
+        for part, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            if start < end:
+                arrays = [*(pa.array(column[start:end]) for column in columns), whose[start:end]]
+                self._write(part, pa.RecordBatch.from_arrays(arrays, [str(at) for at in range(len(arrays))]))
+
+    def _write(self, part: int, batch: Any) -> None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        # Each nonce is used once: it is where the piece begins.
+        sealed = self._cipher.encrypt(self._end.to_bytes(12, "big"), sink.getvalue().to_pybytes(), None)
+        with writing():
+            self._file.write(sealed)
+        self._pieces[part].append((self._end, len(sealed)))
+        self._end += len(sealed)
+
+    def kept(self) -> Iterator[list[NDArray[np.int64]]]:
+        """The positions of the records that are kept, in batches; how many are not is known when all were taken.
+
+        Raises:
+            InvalidDataset: when those of one part take more memory than there is.
+        """
+        with writing():
+            self._file.flush()
+        for pieces in self._pieces:
+            capping = self._of_part()
+            for start, size in pieces:
+                self._file.seek(start)
+                plain = self._cipher.decrypt(start.to_bytes(12, "big"), self._file.read(size), None)
+                *columns, whose = pa.ipc.open_stream(plain).read_next_batch().columns
+                persons = capping.identify(whose)
+                capping.add([*(column.to_numpy().astype(np.int64) for column in columns), persons])
+            yield from capping.kept()
+            self.beyond += capping.beyond
+        self._file.close()
+
+
+def _identified(column: Any, where: str, nulls: Any) -> tuple[NDArray[np.int64], Any]:
+    """A number for the id of each record, -1 where there is none, and the ids in the order of their numbers.
+
+    Raises:
+        InvalidDataset: when the column's type has no plain text; ``where`` says which it is.
+    """
+    if pa.types.is_dictionary(column.type):
+        words, codes = texts(column.dictionary, where), column.indices
+    else:
+        encoded = texts(column, where).dictionary_encode()
+        words, codes = encoded.dictionary, encoded.indices
+    words = pc.utf8_trim_whitespace(words)
+    told = np.append(pc.invert(pc.or_(pc.is_null(words), pc.is_in(words, value_set=nulls))), False).astype(bool)
+    numbers = codes.fill_null(len(words)).to_numpy(zero_copy_only=False).astype(np.int64)
+    present = told[numbers]
+    # A dictionary may hold far more than its rows name, and comes again with every batch.
+    used, renumbered = np.unique(numbers[present], return_inverse=True)
+    found = np.full(len(numbers), -1, np.int64)
+    found[present] = renumbered
+    return found, words.take(pa.array(used))
 
 
 def _first_of_each(

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import DEFAULT_CAPACITY, TableSpec
-from app.storage.private_data import DenseData, IntArray, RecordsData
+from app.storage.private_data import CodesData, DenseData, IntArray, RecordsData
 from app.storage.readers.arrays import read_array, slabs
 from app.storage.readers.coders import Coder, coder_of
+from app.storage.readers.codes import CodesWriter, Sealing, most_held, types_of
 from app.storage.readers.encodings import utf8
 from app.storage.readers.named import SEPARATORS, named_columns
-from app.storage.readers.persons import Capping
+from app.storage.readers.persons import Capping, SpilledCapping
 from app.storage.readers.report import Coded, Report, Rule
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
@@ -28,10 +29,11 @@ MOST_COUNTED = 1 << 24
 
 
 def read_table(
-    spec: TableSpec, suffix: str, paths: Sequence[Path], memory_limit: int
-) -> tuple[DenseData | RecordsData, Report]:
+    spec: TableSpec, suffix: str, paths: Sequence[Path], memory_limit: int, sealing: Sealing | None = None
+) -> tuple[DenseData | RecordsData | CodesData, Report]:
     """A table from records (CSV, text, Excel, Parquet), or from counts of the declared shape (.npy, .npz); and what
-    became of the records. They are those of all files together, of which all are one format.
+    became of the records. They are those of all files together, of which all are one format. With ``sealing`` what is
+    too much for memory goes to a file (:func:`~app.storage.readers.codes.most_held`).
 
     A numeric value v lies in bin i when edge i <= v < edge i+1; the last bin holds its upper edge too. On a grid it is
     the nearest number. A value outside the domain (an empty cell and NaN are, unless they are declared) is moved to the
@@ -41,6 +43,7 @@ def read_table(
 
     Raises:
         InvalidDataset: for a value outside that refuses the file, after all of it was read: with all such.
+        Unwritable: when the disk refuses that file.
     """
     shape = tuple(attribute.length for attribute in spec.attributes)
     capacity = spec.capacity or DEFAULT_CAPACITY
@@ -57,12 +60,24 @@ def read_table(
         raise InvalidDataset("counts do not say whose records they are, which unit needs: give the records")
     if given:
         return _read_counts(spec, read_array(suffix, paths[0], shape, memory_limit), dtype, capacity)
-    sink = _Counts(shape, dtype) if cells <= MOST_COUNTED else _Columns(shape, memory_limit)
+    sink: _Counts | _Columns | _Overflowing
+    most = None if sealing is None else most_held(spec, memory_limit)
+    if cells <= MOST_COUNTED:
+        sink = _Counts(shape, dtype)
+    elif sealing is None or most is None:
+        sink = _Columns(shape, memory_limit)
+    else:
+        sink = _Overflowing(
+            _Columns(shape, memory_limit), most, CodesWriter(shape, sealing, seconds=spec.answer_seconds)
+        )
     zeros = zero_checks(spec)
-    owners, capping = [], None
+    owners: list[Rule] = []
+    capping: Capping | SpilledCapping | None = None
     if spec.unit is not None:
         owners = [Rule(spec.unit.column, "a text that says whose record it is", spec.outside == "refuse")]
-        capping = Capping(spec.unit, shape, secrets.token_bytes(32), memory_limit, spec.null_values or ())
+        of_whom = spec.unit, shape, secrets.token_bytes(32), memory_limit, spec.null_values or ()
+        apart = sealing if isinstance(sink, _Overflowing) else None
+        capping = Capping(*of_whom) if apart is None else SpilledCapping(*of_whom, apart.folder)
     coders: list[Coder] = []
     report, before = Report([]), 0
     for path in paths:
@@ -97,11 +112,10 @@ def read_table(
         coder.check()
     report.check()
     if capping is not None:
-        records = capping.kept()
+        for codes in capping.kept():
+            sink.add(codes)
         report.cap(capping.beyond)
         _check_capacity(report, capacity)
-        for codes in records:
-            sink.add(codes)
     return sink.data(report.kept), report
 
 
@@ -135,7 +149,7 @@ class _Columns:
     """Keeps the records, each position in as few bytes as its axis needs."""
 
     def __init__(self, shape: tuple[int, ...], memory_limit: int) -> None:
-        self._dtypes = [np.min_scalar_type(length - 1) for length in shape]
+        self._dtypes = types_of(shape)
         self._parts: list[list[NDArray[Any]]] = [[np.zeros(0, dtype)] for dtype in self._dtypes]
         # All parts are there still while they are put together.
         self._most = memory_limit // (2 * sum(dtype.itemsize for dtype in self._dtypes))
@@ -158,6 +172,25 @@ class _Columns:
 
     def data(self, mass: int) -> RecordsData:
         return RecordsData(tuple(np.concatenate(parts) for parts in self._parts), mass)
+
+
+class _Overflowing:
+    """Keeps the records in memory while they are no more than so many, and writes them to a file from when they are."""
+
+    def __init__(self, held: _Columns, most: int, writer: CodesWriter) -> None:
+        self._held: _Columns | None = held if most else None
+        self._room, self._writer = most, writer
+
+    def add(self, codes: list[NDArray[np.int64]]) -> None:
+        """Records, as the positions of their values on each axis."""
+        self._room -= len(codes[0])
+        if self._held is not None and self._room < 0:
+            self._writer.add(self._held.data(0).columns)
+            self._held = None
+        (self._writer if self._held is None else self._held).add(codes)
+
+    def data(self, mass: int) -> RecordsData | CodesData:
+        return self._writer.data() if self._held is None else self._held.data(mass)
 
 
 def _read_counts(spec: TableSpec, array: NDArray[Any], dtype: np.dtype[Any], capacity: int) -> tuple[DenseData, Report]:

@@ -23,7 +23,7 @@ from app.services.errors import SourceMoved, Unavailable
 from app.spaces.counts import CellCounts
 from app.spaces.tensor import IntArray
 from app.storage.connection_urls import type_of
-from app.storage.private_data import RecordsData, SourceData
+from app.storage.private_data import CodesData, RecordsData, SourceData
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
 from app.storage.sources import postgresql, spark, warehouses
@@ -50,6 +50,7 @@ __all__ = [
     "Told",
     "WarehouseTables",
     "complaints",
+    "shaped",
 ]
 
 
@@ -107,6 +108,11 @@ class Engine(Protocol):
     ) -> Told:
         """Counts of the records of a source that was registered. Raises Moved, Unavailable."""
 
+    def ask_codes(
+        self, path: Path, about: bytes, asked: Sequence[CellCounts], *, memory_limit: int
+    ) -> NDArray[np.int64]:
+        """Counts of the records of a file of codes. Raises Moved, Unavailable."""
+
 
 class ParquetFolders:
     """Parquet files below folders of the server's own disk.
@@ -127,6 +133,10 @@ class ParquetFolders:
     def prepare(self, spec: TableSpec) -> CountedSource:
         """See :class:`Source`."""
         return self._engine.prepare_source(spec, self._folders, memory_limit=self._memory_limit)
+
+    def ask_codes(self, path: Path, about: bytes, asked: Sequence[CellCounts]) -> NDArray[np.int64]:
+        """Counts of the records of a file of codes, which lies anywhere. Raises Moved, Unavailable."""
+        return self._engine.ask_codes(path, about, asked, memory_limit=self._memory_limit)
 
     def asking(self, about: bytes) -> Callable[[Sequence[CellCounts]], NDArray[np.int64]]:
         """See :class:`Source`."""
@@ -201,13 +211,21 @@ class Sources:
                     retry_after=60,
                 ) from None
             self._moved.pop(spec["name"], None)
-            ends = np.cumsum([math.prod(each.shape) for each in asked])
-            if len(numbers) != ends[-1]:
-                raise ValueError("the source told other numbers than it was asked for")
-            parts = np.split(numbers, ends[:-1])
-            return [part.reshape(each.shape) for part, each in zip(parts, asked, strict=True)]
+            return shaped(numbers, asked)
 
         return ask
+
+
+def shaped(numbers: NDArray[np.int64], asked: Sequence[CellCounts]) -> list[IntArray]:
+    """The numbers of counts, which were told one array after another, in their shapes.
+
+    Raises:
+        ValueError: when there are more of them, or fewer.
+    """
+    ends = np.cumsum([math.prod(each.shape) for each in asked])
+    if len(numbers) != ends[-1]:
+        raise ValueError("the source told other numbers than it was asked for")
+    return [part.reshape(each.shape) for part, each in zip(np.split(numbers, ends[:-1]), asked, strict=True)]
 
 
 NO_SOURCES = Sources({})
@@ -227,6 +245,9 @@ def _declared(spec: TableSpec, found: CountedSource) -> bool:
     if isinstance(data, SourceData):
         return data.mass == kept and spec.prepare is None
     shape = tuple(attribute.length for attribute in spec.attributes)
+    if isinstance(data, CodesData):
+        # Whoever asks holds places within their axes, whatever the file has.
+        return data.mass == kept and spec.prepare is not None
     if isinstance(data, RecordsData):
         held = [column.shape == (kept,) and int(column.max(initial=0)) for column in data.columns]
         inside = len(held) == len(shape) and all(most < length for most, length in zip(held, shape, strict=True))

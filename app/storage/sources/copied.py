@@ -10,7 +10,7 @@ from typing import IO
 
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import TableSpec, published
-from app.storage.private_data import DenseData, RecordsData
+from app.storage.private_data import CodesData, DenseData, RecordsData
 from app.storage.readers import Readers
 from app.storage.sources.outcome import CountedSource
 from curator_client.proofs.commitment import FileDigest
@@ -54,10 +54,10 @@ def read_copy(
     """
     memory.flush()
     words = (*(spec.null_values or ()), *nulls) or None
-    plain = published(spec).model_copy(update={"source": None, "prepare": None, "null_values": words})
+    plain = published(spec).model_copy(update={"source": None, "null_values": words})
     path = Path(f"/proc/self/fd/{memory.fileno()}")
     read = readers.read_private(plain, filename, path, memory_limit=memory_limit)
-    assert isinstance(read.data, DenseData | RecordsData)
+    assert isinstance(read.data, DenseData | RecordsData | CodesData)
     assert read.report is not None
     with path.open("rb") as copied:
         return CountedSource(read.data, read.report, FileDigest.of(copied))

@@ -19,7 +19,7 @@ from app.declarations.spec import DEFAULT_CAPACITY, TableSpec, parse_spec, writt
 from app.services.errors import SourceUnavailable
 from app.spaces.asked import MOST_CLASSES
 from app.spaces.counts import CellCounts
-from app.storage.private_data import DenseData, RecordsData, SourceData
+from app.storage.private_data import CodesData, DenseData, RecordsData, SourceData
 from app.storage.readers.report import Report, Tally, counted
 from app.storage.readers.tables import MOST_COUNTED
 from app.storage.readers.types import integer_type
@@ -41,7 +41,7 @@ class CountedSource:
         identity: of what says which records they were.
     """
 
-    data: DenseData | SourceData | RecordsData
+    data: DenseData | SourceData | RecordsData | CodesData
     report: Report
     identity: FileDigest
 

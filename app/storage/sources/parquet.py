@@ -3,6 +3,7 @@
 An engine's error text may hold values, and is never looked at.
 """
 
+import base64
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import DeltaTable, IcebergTable, ParquetFiles, TableSpec, parse_spec
 from app.spaces.counts import CellCounts
+from app.storage.readers.codes import Sealing
 from app.storage.readers.report import Report
 from app.storage.readers.tables import read_table
 from app.storage.sources import compiled, delta, iceberg
@@ -98,20 +100,24 @@ def count_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int)
     return of.outcome(counts, known, {"files": known, "looks": looked, "records": of.report.kept})
 
 
-def prepare_source(spec: TableSpec, folders: Sequence[Path], *, memory_limit: int) -> CountedSource:
+def prepare_source(
+    spec: TableSpec, folders: Sequence[Path], *, memory_limit: int, sealing: Sealing | None = None
+) -> CountedSource:
     """The records of a source, read once as those of an upload are; see :func:`app.storage.readers.tables.read_table`.
 
     Args:
         spec: what is declared.
         folders: those below which files are read.
         memory_limit: bytes that the result may take.
+        sealing: how records are written that are too many for memory; None where they are refused.
 
     Raises:
         InvalidDataset: when files are not what is declared, or change meanwhile.
+        Unwritable: when the disk refuses what is written.
     """
     with _opened(spec, folders) as files:
         known = identity(files)
-        data, report = read_table(spec, ".parquet", [Path(file.held) for file in files], memory_limit)
+        data, report = read_table(spec, ".parquet", [Path(file.held) for file in files], memory_limit, sealing)
         for file in files:
             file.check()
     return CountedSource(data, report, digest_of(known))
@@ -137,19 +143,13 @@ def ask_source(
     what = json.loads(about)
     spec = parse_spec(what["spec"])
     assert isinstance(spec, TableSpec)
-    numbers = [np.zeros(math.prod(each.shape), np.int64) for each in asked]
     try:
         known = [tuple(each) for each in what["files"]]
         with _opened(spec, folders, known) as files:
             if not same(files, known, [tuple(each) for each in (looked or what["looks"])]):
                 raise Moved
-            records = [0] * len(asked)
             with Engine(spec, [file.held for file in files], memory_limit) as engine:
-                for file in files:
-                    for number, each in enumerate(asked):
-                        counts, told = engine.count(file.held, each)
-                        numbers[number] += counts
-                        records[number] += told
+                found = _all_counted(engine, [file.held for file in files], asked, what["records"])
             for file in files:
                 file.check()
             now = looks(files)
@@ -157,9 +157,55 @@ def ask_source(
         raise Moved from None
     except Damaged:
         raise RuntimeError("the engine failed") from None
-    if any(told != what["records"] for told in records):
+    return Told(found, now)
+
+
+def ask_codes(path: Path, about: bytes, asked: Sequence[CellCounts], *, memory_limit: int) -> NDArray[np.int64]:
+    """Counts, by classes, of the records of a file of codes, one array after another.
+
+    Args:
+        path: of the file.
+        about: what :class:`~app.storage.private_data.CodesData` has of it.
+        asked: what is counted of every record: classes along some attributes, and weights.
+        memory_limit: bytes that the engine may take.
+
+    Raises:
+        Moved: when the file is not what was written, or its key is another.
+        MemoryError: when counting takes more memory.
+        RuntimeError: when the engine tells what makes no sense.
+    """
+    what = json.loads(about)
+    places = [{"name": f"c{axis}", "size": length} for axis, length in enumerate(what["lengths"])]
+    # A budget is part of every declaration; nothing is spent here.
+    declared = {"name": "codes", "kind": "table", "budget": {"epsilon": 1, "delta": 1e-9}, "attributes": places}
+    spec = parse_spec(declared)
+    assert isinstance(spec, TableSpec)
+    key = None if what["key"] is None else base64.b64decode(what["key"])
+    try:
+        with Engine(spec, [str(path)], memory_limit, key) as engine:
+            return _all_counted(engine, [str(path)], asked, what["records"])
+    except (Damaged, InvalidDataset):
+        raise Moved from None
+
+
+def _all_counted(
+    engine: "Engine", paths: Sequence[str], asked: Sequence[CellCounts], records: int
+) -> NDArray[np.int64]:
+    """Counts of the records of all files together, one array after another.
+
+    Raises:
+        MemoryError, Damaged: as the engine does.
+        RuntimeError: when it tells of another number of records.
+    """
+    numbers, told = [np.zeros(math.prod(each.shape), np.int64) for each in asked], [0] * len(asked)
+    for path in paths:
+        for number, each in enumerate(asked):
+            counts, counted = engine.count(path, each)
+            numbers[number] += counts
+            told[number] += counted
+    if any(counted != records for counted in told):
         raise RuntimeError("the engine told of another number of records")
-    return Told(np.concatenate(numbers), now)
+    return np.concatenate(numbers)
 
 
 @contextmanager
@@ -207,6 +253,7 @@ class Engine(Dialect):
         spec: of the table.
         paths: of the files.
         memory_limit: bytes that it may take.
+        key: of the files, where they are sealed.
 
     Raises:
         MemoryError: when the categories take more.
@@ -214,7 +261,7 @@ class Engine(Dialect):
 
     real, huge, over = "DOUBLE", "HUGEINT", "{} // {}"
 
-    def __init__(self, spec: TableSpec, paths: Sequence[str], memory_limit: int) -> None:
+    def __init__(self, spec: TableSpec, paths: Sequence[str], memory_limit: int, key: bytes | None = None) -> None:
         # Loaded by whoever counts, in a process of its own: others never need it.
         import duckdb
 
@@ -223,6 +270,9 @@ class Engine(Dialect):
         self._known: dict[str, list[Column]] = {}
         self._tables: dict[str, tuple[str, NDArray[np.int64]]] = {}
         self._connection = duckdb.connect(":memory:")
+        self._sealed = key is not None
+        if key is not None:
+            self._connection.execute(f"PRAGMA add_parquet_key('key', '{base64.b64encode(key).decode()}')")
         known = {name for (name,) in self._connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()}
         allowed = ", ".join(f"'{path}'" for path in paths)
         for setting in (
@@ -307,7 +357,7 @@ class Engine(Dialect):
 
     def _records(self, path: str, axes: Iterable[int], *, reasons: bool) -> str:
         """A query for the places of the records of a file; see :func:`.compiled.records`."""
-        return compiled.records(self, self._spec, self._columns(path), _file(path), axes, reasons=reasons)
+        return compiled.records(self, self._spec, self._columns(path), self._file(path), axes, reasons=reasons)
 
     def _columns(self, path: str) -> list[Column]:
         """The columns of a file in their order.
@@ -317,8 +367,10 @@ class Engine(Dialect):
         """
         if path in self._known:
             return self._known[path]
-        told = self._connection.execute(f"DESCRIBE SELECT * FROM {_file(path)}").fetchall()
+        told = self._connection.execute(f"DESCRIBE SELECT * FROM {self._file(path)}").fetchall()
         columns = [Column(name, _KINDS.get(kind)) for name, kind, *_ in told]
+        if self._sealed:  # who sealed it gave the columns their names
+            return columns
         schema = self._connection.execute(f"SELECT name, num_children FROM parquet_schema('{path}')").fetchall()
         names, within = [], 0
         for name, children in schema[1:]:
@@ -364,7 +416,7 @@ class Engine(Dialect):
             self._connection.unregister("numbers")
         self._tables.clear()
 
-
-def _file(path: str) -> str:
-    """A file as a table; nothing of its own name becomes a column."""
-    return f"read_parquet('{path}', hive_partitioning = false, filename = false, file_row_number = false)"
+    def _file(self, path: str) -> str:
+        """A file as a table; nothing of its own name becomes a column."""
+        how = ", encryption_config = {footer_key: 'key'}" if self._sealed else ""
+        return f"read_parquet('{path}', hive_partitioning = false, filename = false, file_row_number = false{how})"
