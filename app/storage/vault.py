@@ -239,10 +239,11 @@ class Vault:
                 if copied:
                     found.write(chunk)
             found.flush()
-            _compare(entry, digest)
+            # What is sealed says first whether it is under another key: its digest would only be a wrong one.
             start, end = _between(name, found)
             stored = io.BytesIO(os.pread(found.fileno(), end - start, start))
             plain = b"".join(self._chunks(name, stored))
+            _compare(entry, digest)
             memory = mmap.mmap(-1, len(plain))
             if hasattr(mmap, "MADV_DONTDUMP"):
                 memory.madvise(mmap.MADV_DONTDUMP)

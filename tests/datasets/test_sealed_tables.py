@@ -335,11 +335,12 @@ def test_equal_records_are_known_again(lake: Path, spec: TableSpec) -> None:
 
 @pytest.mark.unit
 def test_another_key_opens_nothing(lake: Path, spec: TableSpec) -> None:
+    """And is told from a file that was altered, so that an operator looks for the right thing."""
     data = prepared(spec, lake).data
     assert isinstance(data, CodesData)
     entry = kept(Vault(lake / "vault", KEY), data)
     for key in (OTHER, None):
-        with pytest.raises(VaultError):
+        with pytest.raises(VaultWrongKey):
             Vault(lake / "vault", key).open(entry)
     with pytest.raises(VaultWrongKey):
         Vault(lake / "vault", None).verify(entry)
