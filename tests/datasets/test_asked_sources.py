@@ -246,6 +246,7 @@ ATTRIBUTES: list[JSON] = [
     {"name": "year", "size": 2**18},
     {"name": "month", "size": 12},
 ]
+MONTH = {"name": "month", "lower": 0, "upper": 11, "grid": 1}
 WARDS, YEARS, MONTHS = np.arange(500) % 3, np.arange(500) * 501, np.arange(500) % 12
 AGES = np.where(np.arange(500) % 7 == 0, np.nan, np.arange(500) % 90 * 1.0)
 
@@ -389,6 +390,37 @@ def test_a_batch_is_counted_at_once(service: Service, lake: Path, monkeypatch: p
     expected = [((WARDS == 0) & (1000 * n <= YEARS) & (100_000 + n > YEARS)).sum() for n in range(9)]
     assert [each["value"] for each in batch] == expected
     assert len(asks) <= 2
+
+
+@pytest.mark.api
+def test_statistics_in_a_batch(service: Service, lake: Path) -> None:
+    """Each waits for numbers of its own. Would catch a batch whose later questions are no sums of counts, for which
+    nothing can be counted ahead, and one that may not wait as often as it has questions."""
+    numbers = [each if each["name"] != "month" else MONTH for each in ATTRIBUTES]
+    name, _ = registered(service, lake, "statistics", attributes=numbers)
+    analyst = service.principal("analyst")
+    session = opened(analyst, name, "evidence")
+    queries = [
+        where(month=3, ward=0),
+        {"type": "mean", "of": "month", "where": {"ward": 1, "year": {"ge": 50_000}}},
+        {"type": "quantile", "of": "month", "q": 0.5, "where": {"age": {"ge": 20, "lt": 60}, "year": {"ge": 9}}},
+        {"type": "share", "of": {"month": 5}, "where": {"ward": 2, "year": {"lt": 200_000}}},
+        {"type": "sum", "of": "month", "group_by": ["ward"]},
+    ]
+    reply = analyst.post(f"/v1/sessions/{session}/queries/batch", json={"queries": queries})
+    assert reply.status_code == 200, reply.text
+    answers = reply.json()["answers"]
+    truths = [
+        ((MONTHS == 3) & (WARDS == 0)).sum(),
+        MONTHS[(WARDS == 1) & (YEARS >= 50_000)].mean(),
+        np.median(MONTHS[(AGES >= 20) & (AGES < 60) & (YEARS >= 9)]),
+        (MONTHS[(WARDS == 2) & (YEARS < 200_000)] == 5).mean(),
+    ]
+    for answer, truth in zip(answers, truths, strict=False):
+        low, high = answer["interval"]
+        assert low - 1e-9 <= truth <= high + 1e-9
+    sums = [MONTHS[WARDS == ward].sum() for ward in range(3)]
+    assert all(low <= own <= high for (low, high), own in zip(answers[4]["intervals"], sums, strict=True))
 
 
 @pytest.mark.api

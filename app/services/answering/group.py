@@ -32,6 +32,7 @@ from app.services.ports import EntryRow, ReplyName, ReplyRow, SessionRow, Store,
 from app.services.query_bodies import compiled
 from app.services.residents import Live, NoRoom, Residents
 from app.spaces.counts import NotCounted, Tally
+from app.spaces.queries.statistic import CompiledStatistic
 
 logger = structlog.get_logger(__name__)
 
@@ -310,7 +311,9 @@ class Groups:
         tallies: list[Tally] = []
         for asked in ticket.queries[len(ticket.answers) + 1 :][:MOST_AHEAD]:
             with suppress(CuratorError):
-                needed = compiled(space, asked, self._residents.room).query.tallies
+                query = compiled(space, asked, self._residents.room).query
+                # A statistic is told by what is measured for it, which follows from the answers before.
+                needed = () if isinstance(query, CompiledStatistic) else query.tallies
                 tallies += needed if all(map(live.data.offers, needed)) else ()
         try:
             live.data.tell(tallies)
