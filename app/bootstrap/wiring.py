@@ -54,6 +54,7 @@ from app.services.grants import Grants
 from app.services.hourly import Hourly
 from app.services.hypotheses import Hypotheses
 from app.services.idempotency import remove_replies
+from app.services.ledger_sums import LedgerSums
 from app.services.log import Log
 from app.services.logins import Logins
 from app.services.measurements import Measurements
@@ -211,7 +212,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     retirement = Retirement(store, private, utc_now, datasets, dummies, close_session=close_session)
     sql_log = SqlLog(store)
     leader = Leader(writing)
-    sequencer = Sequencer(sql_log, leader.pause)
+    sequencer = Sequencer(sql_log, leader.pause, LedgerSums(store).step)
     plans = Plans(
         datasets,
         memory_limit=settings.memory_limit,

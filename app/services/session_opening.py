@@ -90,7 +90,7 @@ class Prepared:
 def _looked_at(tx: Transaction, row: DatasetRow) -> tuple[bool, Sequence[Holding]]:
     """Whether anything is held of a data set whose noise is pure so far, and then what was taken of it. Under the lock
     of its row nothing comes to be held meanwhile, but sessions may close: in this order the sums have that."""
-    held = not row.impure and tx.is_held(row.name)
+    held = not row.impure and spending.is_held(tx.holdings(row.name))
     return held, tx.taken(row.name)
 
 
@@ -100,7 +100,7 @@ def _stand(tx: Transaction, opened: SessionRow) -> None:
     closed, held = tx.to_settle(opened.dataset, MOST_SETTLED), spending.opened_with(opened)
     settled = closed if len(closed) >= SETTLED_FROM else {}
     sums = spending.stood(tx.standing(opened.dataset), held, settled.values())
-    tx.stand(opened.dataset, sums, {opened.id: held}, settled)
+    tx.stand(opened.dataset, sums, settled)
 
 
 class SessionOpener:
@@ -343,7 +343,7 @@ class SessionOpener:
         if prepared.made:
             purchased = total(measured.price for measured in prepared.made)
         opened, movements = spending.begin(planned, plan.holds, purchased)
-        tx.add_session(opened)
+        tx.add_session(opened, spending.opened_with(opened))
         tx.add_evidence(evidence)
         if prepared.release is not None:
             release = ReleaseRow(
