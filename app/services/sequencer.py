@@ -73,6 +73,8 @@ class Sequencer:
             self._safely(self._settle, "movements of ledgers cannot be added up")
         end = time.monotonic() + _END_SECONDS / 2
         self._safely(lambda: any(time.monotonic() > end for _ in iter(self.step, False)))
+        adding = iter(lambda: self._settled(self._movement), False)
+        self._safely(lambda: any(time.monotonic() > end for _ in adding), "movements of ledgers cannot be added up")
 
     @staticmethod
     def _safely(work: Callable[[], object], failure: str = "the log cannot be added to") -> None:
