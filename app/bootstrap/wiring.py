@@ -43,6 +43,7 @@ from app.services.answering.dispatch import Answering
 from app.services.answering.parked import Parked
 from app.services.audit_jobs import AuditJobs
 from app.services.audits import Audits
+from app.services.balance import Balance
 from app.services.checks import Checks
 from app.services.commitments import Commitments
 from app.services.connections import Connections
@@ -184,6 +185,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     source, metrics, delivery = noise or SystemNoise(), Metrics(shared), Delivery()
     traces = None if settings.traces is None else Traces(settings.traces)
     tracer: Tracer = traces or UNTRACED
+    balance = Balance(store)
     answering = Answering(
         store,
         private,
@@ -201,6 +203,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         turn_seconds=settings.request_timeout_seconds,
         parked=Parked(settings.source_queries, settings.source_tick_seconds, metrics, tracer),
         tracer=tracer,
+        spendable=balance.check,
     )
 
     def close_session(id: str, seconds: float | None) -> None:
@@ -231,6 +234,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         metrics,
         render=problems.document,
         have_counted=answering.have_counted,
+        spendable=balance.check,
         quick=ProcessFinisher(settings.memory_limit // QUICK_MEMORY, min(QUICK_LIMIT, settings.release_seconds)),
         tracer=tracer,
     )
@@ -268,6 +272,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
                 "replies of sessions closed long ago cannot be removed",
             ),
             Hourly("log-ins", logins.remove_old, "log-ins whose time is over cannot be removed"),
+            Hourly("balance", balance.look, "the sums of budgets cannot be held against their sessions"),
             Hourly(
                 "dummies",
                 lambda stopping: dummies.end_old(),
@@ -293,7 +298,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         retirement,
         dummies,
         plans,
-        SessionOpener(store, private, source, utc_now, datasets, dummies, plans),
+        SessionOpener(store, private, source, utc_now, datasets, dummies, plans, balance.check),
         sessions,
         Sql(store, datasets, sessions),
         Hypotheses(store, snapshots, sessions),

@@ -164,6 +164,7 @@ def measured(url: str | None, data: str, closed: int, still_open: int) -> list[f
     engine.dispose()
     with curator(url, CURATOR_DATA_DIR=data) as server, Curator(server.url, key) as analyst:
         opened(analyst)
+        time.sleep(10)  # until the sums are held against all sessions, which a start does beside its work
         found = [median_ms(partial(opened, analyst))]
         # Each is asked as much as it may be, so that the next opening finds none that holds something.
         found.append(median_ms(partial(opened, analyst, "p"), lambda session: session.count(a=1)))

@@ -331,6 +331,10 @@ class MemoryTransaction:
         ]
         return sorted([*_counted(self._unsettled(dataset)), *spent], key=str)
 
+    def every(self, dataset: str) -> list[Holding]:
+        rows = self._tables.sessions.values()
+        return sorted(_counted(row for row in rows if row.dataset == dataset), key=str)
+
     def taken(self, dataset: str) -> list[Holding]:
         rows, held = self._unsettled(dataset), self._tables.held
         closed = [row for row in rows if row.status == "closed"]

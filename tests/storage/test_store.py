@@ -63,6 +63,7 @@ from app.storage.transaction import PAGE_BYTES
 from tests.kit.databases import migrate_when_told
 from tests.kit.memory_store import MemoryDatabase, MemoryStore, MemoryTransaction
 from tests.kit.patience import patience
+from tests.kit.world import took
 
 pytestmark = pytest.mark.contract
 
@@ -511,7 +512,8 @@ class TestDatasets:
                 (h.owner, h.reserved, h.spent, h.reserved_pure, h.spent_pure): h.sessions for h in found
             } == Counter((s.owner, s.reserved, s.spent, s.reserved_pure, s.spent_pure) for s in mine)
             assert len(found) == 7
-            assert tx.passed("none") == []
+            assert tx.passed("none") == tx.every("none") == []
+            assert tx.every(data.name) == found
 
     def test_sums_stand_for_sessions(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
         """Of open sessions that count with what they were opened with, and of closed ones with what they have spent.
@@ -572,6 +574,10 @@ class TestDatasets:
             assert set(last) == {row.id for row in closed} - set(settled)
             tx.stand(data.name, sums, last)
             tx.commit()
+        with store.read() as tx:
+            # Settled or not, as they are.
+            assert sum(each.sessions for each in tx.every(data.name)) == len(closed) + 2
+            assert took(tx.every(data.name)) == took([one(row) for row in (*closed, still, alone)])
         with store.write() as tx:
             assert tx.to_settle(data.name, 100) == {}
             assert tx.taken(data.name) == sorted([*sums, each[alone.id]], key=str)

@@ -72,6 +72,7 @@ class Rounds:
         work.base.setdefault(live.row.id, live.row)
         price = None
         if not isinstance(due, Answer):
+            self._context.spendable(live.row.dataset)
             private = _private(live, query, due, work)
             self._residents.make_ready(live, query, work.ballast)
         try:

@@ -166,6 +166,12 @@ class Datasets(BaseTransaction):
             select(*_SPENT, literal(1)).where(t.standing.c.dataset == dataset),
         )
 
+    def every(self, dataset: str) -> list[Holding]:
+        """The holdings and spending of all sessions of a data set, settled or not, those that agree together. All of
+        them are passed over, and no sum is looked at.
+        """
+        return self._holdings(self._each(s.dataset == dataset))
+
     def taken(self, dataset: str) -> list[Holding]:
         """The same sums, but that what open sessions have spent is told as if they held it still.
 
@@ -187,7 +193,7 @@ class Datasets(BaseTransaction):
         return select(*_HELD, func.count()).where(*which).group_by(*_HELD)
 
     def _holdings(self, first: Select[Any], *others: Select[Any]) -> list[Holding]:
-        rows = self.connection.execute(first.union_all(*others))
+        rows = self.connection.execute(first.union_all(*others) if others else first)
         return sorted((Holding(*row) for row in rows), key=str)
 
     def standing(self, dataset: str) -> list[Holding]:
