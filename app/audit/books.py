@@ -14,6 +14,7 @@ their order, with exact amounts, by these rules:
    for the same.
 5. A *return* is what the session still holds, to the last digit, and the session's last movement. So is a *forfeit*.
    Where the calibration is exact nothing returns: the last movement charges what is left.
+   No movement but a forfeit, which an operator makes by whatever clock, is dated before the session's last one.
 6. After every movement a data set's reserved and spent together keep within the budget that was declared, or within
    its epsilon where all noise was ever pure (docs/privacy.md, 8.1).
 7. A *forfeit* is of a data set that was retired by then. One of no session is what is left of the whole data set.
@@ -212,6 +213,7 @@ class Held:
     share: Share
     exact: bool
     buys: bool
+    moved_at: str
     movements: int = 1
     sequence: int = 0
     ended: bool = False
@@ -288,7 +290,8 @@ class Books:
         book.races += opened.race
         if opened.bought is not None:
             book.bought[opened.bought[0]] = opened.bought[1]
-        return Held(movement.dataset, Share.of(movement.amounts), opened.exact, opened.buys)
+        share = Share.of(movement.amounts)
+        return Held(movement.dataset, share, opened.exact, opened.buys, movement.recorded_at)
 
     @staticmethod
     def _move(book: Book, held: Held, movement: Movement) -> None:
@@ -299,6 +302,8 @@ class Books:
             raise movement.refuse("a session moves after its last movement")
         if movement.kind == "reserve":
             raise movement.refuse("a session reserves a second time")
+        if movement.kind != "forfeit" and _is_before(movement.recorded_at, held.moved_at):
+            raise movement.refuse("a movement is dated before the one before it of its session")
         if (movement.kind == "purchase") != (held.buys and held.movements == 2):
             raise movement.refuse("a session buys at its opening what its header says, and nothing else")
         share, left = held.share, held.share.reserved
@@ -324,7 +329,7 @@ class Books:
         else:
             held.share = share.charge(movement.amounts)
             book.account = book.account.charge(share, movement.amounts)
-        held.sequence = movement.sequence or 0
+        held.sequence, held.moved_at = movement.sequence or 0, movement.recorded_at
         book.forfeited = book.forfeited or movement.kind == "forfeit"
 
     @staticmethod
@@ -342,6 +347,12 @@ class Books:
             impure=account.impure or account.used <= account.budget.total,
         )
         book.forfeited = True
+
+
+def _is_before(at: str, other: str) -> bool:
+    """Whether a time lies in an earlier second than another."""
+    first, second = records.second(at), records.second(other)
+    return first is None or second is None or first < second
 
 
 def _retired(book: Book, at: str) -> bool:

@@ -43,6 +43,7 @@ from app.services.answering.dispatch import Answering
 from app.services.answering.parked import Parked
 from app.services.audit_jobs import AuditJobs
 from app.services.audits import Audits
+from app.services.balance import Balance
 from app.services.checks import Checks
 from app.services.commitments import Commitments
 from app.services.connections import Connections
@@ -54,6 +55,7 @@ from app.services.grants import Grants
 from app.services.hourly import Hourly
 from app.services.hypotheses import Hypotheses
 from app.services.idempotency import remove_replies
+from app.services.ledger_sums import LedgerSums
 from app.services.log import Log
 from app.services.logins import Logins
 from app.services.measurements import Measurements
@@ -190,6 +192,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     source, metrics, delivery = noise or SystemNoise(), Metrics(shared), Delivery()
     traces = None if settings.traces is None else Traces(settings.traces)
     tracer: Tracer = traces or UNTRACED
+    balance = Balance(store)
     answering = Answering(
         store,
         private,
@@ -207,6 +210,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         turn_seconds=settings.request_timeout_seconds,
         parked=Parked(settings.source_queries, settings.source_tick_seconds, metrics, tracer),
         tracer=tracer,
+        spendable=balance.check,
     )
 
     def close_session(id: str, seconds: float | None) -> None:
@@ -218,7 +222,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     retirement = Retirement(store, private, utc_now, datasets, dummies, close_session=close_session)
     sql_log = SqlLog(store)
     leader = Leader(writing)
-    sequencer = Sequencer(sql_log, leader.pause)
+    sequencer = Sequencer(sql_log, leader.pause, LedgerSums(store).step)
     plans = Plans(
         datasets,
         memory_limit=settings.memory_limit,
@@ -237,6 +241,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         metrics,
         render=problems.document,
         have_counted=answering.have_counted,
+        spendable=balance.check,
         quick=ProcessFinisher(settings.memory_limit // QUICK_MEMORY, min(QUICK_LIMIT, settings.release_seconds)),
         tracer=tracer,
     )
@@ -274,6 +279,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
                 "replies of sessions closed long ago cannot be removed",
             ),
             Hourly("log-ins", logins.remove_old, "log-ins whose time is over cannot be removed"),
+            Hourly("balance", balance.look, "the sums of budgets cannot be held against their sessions"),
             Hourly(
                 "dummies",
                 lambda stopping: dummies.end_old(),
@@ -299,7 +305,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         retirement,
         dummies,
         plans,
-        SessionOpener(store, private, source, utc_now, datasets, dummies, plans),
+        SessionOpener(store, private, source, utc_now, datasets, dummies, plans, balance.check),
         sessions,
         Sql(store, datasets, sessions),
         Hypotheses(store, snapshots, sessions),

@@ -225,6 +225,16 @@ Source = Annotated[
     ParquetFiles | DeltaTable | IcebergTable | PostgresTable | SparkTable | WarehouseTable,
     Field(discriminator="type"),
 ]
+
+
+def elsewhere(source: object) -> str:
+    """What to do, in the words of a refusal, with a source whose records cannot be counted where they lie."""
+    if isinstance(source, WarehouseTable):
+        # It is not read either.
+        return "make a table in the warehouse that does without, or copy it to PostgreSQL or Parquet files"
+    return "let prepare be vault"
+
+
 #: The types of those that are files on the server's own disk.
 SOURCES_OF_FILES = ("parquet", "delta", "iceberg")
 #: Conditions that are written as they are read.
@@ -320,13 +330,14 @@ class TableSpec(Declaration):
             return self
         beside = {"unit": self.unit, "zeros": self.zeros, "null_values": self.null_values, "encoding": self.encoding}
         if left := [name for name, value in beside.items() if value is not None]:
-            way = "leave it out" if left[0] == "encoding" else "let prepare be vault, or leave it out"
+            way = "leave it out" if left[0] == "encoding" else f"leave it out, or {elsewhere(self.source)}"
             raise ValueError(f"source: records are counted without {left[0]}: {way}")
         if self.outside == "drop" or any(attribute.outside == "drop" for attribute in self.attributes):
-            raise ValueError("source: no record is dropped: let outside be clamp or refuse, or prepare be vault")
+            way = elsewhere(self.source)
+            raise ValueError(f"source: no record is dropped: let outside be clamp or refuse, or {way}")
         for attribute in self.attributes:
             if problem := _uncountable(attribute):
-                raise ValueError(f"source: attribute {attribute.name!r} {problem}, or let prepare be vault")
+                raise ValueError(f"source: attribute {attribute.name!r} {problem}, or {elsewhere(self.source)}")
         return self
 
 

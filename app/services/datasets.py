@@ -66,12 +66,35 @@ def find_dataset(tx: Transaction, name: str, *, lock: bool = False) -> DatasetRo
     return row
 
 
-def grant_view(row: DatasetRow, holdings: Sequence[Holding], principal: str, granted: str | None) -> dict[str, Any]:
-    """What somebody may hold of a data set, and what of that is spent, reserved and left."""
+def grant_views(
+    row: DatasetRow, holdings: Sequence[Holding], granted: Mapping[str, str | None]
+) -> list[dict[str, Any]]:
+    """What each of some principals may hold of a data set, by their grants, and what of that is spent, reserved and
+    left.
+    """
     _, account = standing(row, holdings)
-    his = spending.account_of_owner(principal, account.budget, holdings)
-    cap = None if granted is None else Decimal(granted)
-    return {"dataset": row.name, "principal": principal, **spending.grant_view(his, cap, account)}
+    own: dict[str, list[Holding]] = {principal: [] for principal in granted}
+    for each in holdings:
+        if each.owner in own:
+            own[each.owner].append(each)
+    return [
+        {
+            "dataset": row.name,
+            "principal": principal,
+            **spending.grant_view(
+                spending.account_of_owner(principal, account.budget, own[principal]),
+                None if cap is None else Decimal(cap),
+                account,
+            ),
+        }
+        for principal, cap in granted.items()
+    ]
+
+
+def grant_view(row: DatasetRow, holdings: Sequence[Holding], principal: str, granted: str | None) -> dict[str, Any]:
+    """The same of one."""
+    (view,) = grant_views(row, holdings, {principal: granted})
+    return view
 
 
 def dataset_view(

@@ -10,7 +10,7 @@ from typing import Any
 from app.declarations.errors import InvalidRequest
 from app.privacy.ledger import Amounts, Budget
 from app.services import spending
-from app.services.datasets import DUMMY, Datasets, check_open, find_dataset, grant_view, is_dummy
+from app.services.datasets import DUMMY, Datasets, check_open, find_dataset, grant_view, grant_views, is_dummy
 from app.services.errors import NotFound
 from app.services.pages import Page
 from app.services.ports import DatasetRow, Holding, Store, Transaction
@@ -57,7 +57,7 @@ class Grants:
             row, holdings, grants = find_dataset(tx, name), tx.holdings(name), tx.grants(name)
             everybody = {*grants, *(each.owner for each in holdings)}
             names, others = _page(everybody, after, most)
-            views = [grant_view(row, holdings, who, grants.get(who)) for who in names]
+            views = grant_views(row, holdings, {who: grants.get(who) for who in names})
         return Page(views, names[-1] if others else None)
 
     def own(self, actor: Principal, after: str, most: int) -> Page:

@@ -157,6 +157,7 @@ class ReleaseJobs:
             (:meth:`.answering.parked.Parked.wait`).
         quick: the same for those that are foretold to be quick; where left out they are done with the others.
         tracer: told how long that takes.
+        spendable: refuses a data set of which nothing may be spent.
     """
 
     def __init__(
@@ -172,8 +173,9 @@ class ReleaseJobs:
         have_counted: Callable[[str, NotCounted, Callable[[CuratorError | None], None]], None],
         quick: Finisher | None = None,
         tracer: Tracer = UNTRACED,
+        spendable: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._tracer = tracer
+        self._tracer, self._spendable = tracer, spendable
         self._store, self._private, self._noise = store, private, noise
         self._clock, self._meter, self._render, self._have_counted = clock, meter, render, have_counted
         self._stopping = threading.Event()
@@ -367,6 +369,7 @@ class ReleaseJobs:
             if self._stopping.is_set() and course.row.step == "queued":
                 raise _Stopped
             if course.row.step == "queued":
+                self._spendable(course.row.dataset)
                 course.row = self._at(course.row, "measuring")
             # From here on nothing returns, and nothing is drawn a second time, whatever is raised.
             course.begun = True

@@ -32,14 +32,23 @@ class Sequencer:
     Args:
         store: the tables of the log.
         pause: how long this process pauses where one that leads would pause so many seconds.
+        settled: what else is to be done of movements of ledgers up to a number, below which no other can come any
+            more, a little at a time; it says whether there may be more to do.
     """
 
-    def __init__(self, store: LogStore, pause: Callable[[float], float] = lambda alone: alone) -> None:
-        self._store, self._pause = store, pause
+    def __init__(
+        self,
+        store: LogStore,
+        pause: Callable[[float], float] = lambda alone: alone,
+        settled: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        self._store, self._pause, self._settled = store, pause, settled
         self._stopping, self._due = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="log", daemon=True)
         #: Whether the last step left something that it saw.
         self._cut = False
+        #: The last movement below which no other can come any more, as the last step found it.
+        self._movement = 0
 
     def start(self) -> None:
         """Begin."""
@@ -61,15 +70,26 @@ class Sequencer:
             self._due.wait(self._pause(SECONDS))
             self._due.clear()
             self._safely(self._catch_up)
+            self._safely(self._settle, "movements of ledgers cannot be added up")
         end = time.monotonic() + _END_SECONDS / 2
         self._safely(lambda: any(time.monotonic() > end for _ in iter(self.step, False)))
+        adding = iter(lambda: self._settled(self._movement), False)
+        self._safely(lambda: any(time.monotonic() > end for _ in adding), "movements of ledgers cannot be added up")
 
     @staticmethod
-    def _safely(work: Callable[[], object]) -> None:
+    def _safely(work: Callable[[], object], failure: str = "the log cannot be added to") -> None:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - such as a database that is away: there is another time
-            logger.warning("the log cannot be added to", error=type(error).__name__)
+            logger.warning(failure, error=type(error).__name__)
+
+    def _settle(self) -> None:
+        """Have done what else is to be done of the movements that there were when the last step began."""
+        more = True
+        while more and not self._stopping.is_set():
+            began = time.monotonic()
+            more = self._settled(self._movement)
+            self._stopping.wait(_PAUSES * (time.monotonic() - began) if more else 0)
 
     def _catch_up(self) -> None:
         """Add what there is. What comes after the last step began waits with what comes after that."""
@@ -83,6 +103,7 @@ class Sequencer:
         """Add what comes next, a few thousand leaves at most; whether there may be more."""
         store = self._store
         settled, state = store.settled(), store.state()
+        self._movement = settled.movement
         groups = self._readable(state, settled)
         if not groups:
             return False

@@ -90,7 +90,7 @@ class Prepared:
 def _looked_at(tx: Transaction, row: DatasetRow) -> tuple[bool, Sequence[Holding]]:
     """Whether anything is held of a data set whose noise is pure so far, and then what was taken of it. Under the lock
     of its row nothing comes to be held meanwhile, but sessions may close: in this order the sums have that."""
-    held = not row.impure and tx.is_held(row.name)
+    held = not row.impure and spending.is_held(tx.holdings(row.name))
     return held, tx.taken(row.name)
 
 
@@ -100,11 +100,22 @@ def _stand(tx: Transaction, opened: SessionRow) -> None:
     closed, held = tx.to_settle(opened.dataset, MOST_SETTLED), spending.opened_with(opened)
     settled = closed if len(closed) >= SETTLED_FROM else {}
     sums = spending.stood(tx.standing(opened.dataset), held, settled.values())
-    tx.stand(opened.dataset, sums, {opened.id: held}, settled)
+    tx.stand(opened.dataset, sums, settled)
 
 
 class SessionOpener:
-    """Opens sessions."""
+    """Opens sessions.
+
+    Args:
+        store: where they are.
+        private: what is measured at openings.
+        noise: what that is measured with.
+        clock: tells the times of records.
+        datasets: what they are opened on.
+        dummies: the same of made-up records.
+        plans: plans them.
+        spendable: refuses a data set of which nothing may be spent.
+    """
 
     def __init__(
         self,
@@ -115,9 +126,11 @@ class SessionOpener:
         datasets: Datasets,
         dummies: DummyDatasets,
         plans: Plans,
+        spendable: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store, self._private, self._noise, self._clock = store, private, noise, clock
         self._datasets, self._dummies, self._plans = datasets, dummies, plans
+        self._spendable = spendable
 
     def prepare(
         self, actor: Principal, asked: Any, key: IdempotencyKey | None, check: Check = lambda: None
@@ -190,6 +203,7 @@ class SessionOpener:
         if request.dummy:
             dummy = self._dummies.made(actor, row)
             row = dummy.row
+        self._spendable(row.name)
         with self._store.read() as tx:
             held, holdings = _looked_at(tx, row)
             dataset = admitted(tx, row, actor, request, holdings, held)
@@ -268,6 +282,7 @@ class SessionOpener:
                 return known
             if row.retired_at is not None:
                 raise NotFound(f"the data set {request.dataset!r} is retired")
+            self._spendable(row.name)
             held, holdings = _looked_at(tx, row)
             now = admitted(tx, row, actor, request, holdings, held)
             if now != dataset:
@@ -343,7 +358,7 @@ class SessionOpener:
         if prepared.made:
             purchased = total(measured.price for measured in prepared.made)
         opened, movements = spending.begin(planned, plan.holds, purchased)
-        tx.add_session(opened)
+        tx.add_session(opened, spending.opened_with(opened))
         tx.add_evidence(evidence)
         if prepared.release is not None:
             release = ReleaseRow(

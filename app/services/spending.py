@@ -16,7 +16,7 @@ from typing import Any, get_args
 from app.curator.opening import Header, StatedPlan
 from app.curator.plan import SessionPlan
 from app.privacy.errors import InsufficientBudget
-from app.privacy.exactness import ceil_to
+from app.privacy.exactness import EXACT, ceil_to
 from app.privacy.ledger import SHOWN, Account, Amounts, Budget, Epsilons, Regime, Share
 from app.services.errors import BudgetExhausted
 from app.services.ports import DatasetRow, Holding, LedgerKind, LedgerRow, SessionRow
@@ -53,6 +53,28 @@ def stood(standing: Iterable[Holding], opened: Holding, closed: Iterable[Holding
             own = Share(own.reserved.plus(moved.reserved), own.spent)
         sums[key] = changed[key] = own
     return [_holding(owner, share) for (owner, _), share in changed.items()]
+
+
+def added_up(holdings: Iterable[Holding]) -> list[Holding]:
+    """The exact sums of holdings, some of which may be taken off: one for each owner and whether noise is pure."""
+    sums: dict[tuple[str, bool], tuple[Decimal, ...]] = {}
+    for each in holdings:
+        key = each.owner, each.spent_pure is not None
+        moved = each.reserved, each.spent, each.reserved_pure or "0", each.spent_pure or "0"
+        own = sums.get(key, (Decimal(0),) * 4)
+        sums[key] = tuple(EXACT.fma(Decimal(a), each.sessions, b) for a, b in zip(moved, own, strict=True))
+    found = []
+    for (owner, pure), (held, spent, held_pure, spent_pure) in sorted(sums.items()):
+        sums_of_pure = (str(held_pure), str(spent_pure)) if pure else (None, None)
+        found.append(Holding(owner, str(held), str(spent), sums_of_pure[0], sums_of_pure[1], 1))
+    return found
+
+
+def is_held(holdings: Iterable[Holding]) -> bool:
+    """Whether any session holds something still. No session holds less than nothing, so that an exact sum of what they
+    hold is nothing only where each holds nothing.
+    """
+    return any(Decimal(each.reserved) or Decimal(each.reserved_pure or 0) for each in added_up(holdings))
 
 
 def opened_with(row: SessionRow) -> Holding:

@@ -97,7 +97,7 @@ def forfeit(store: Store, clock: Clock, render: Callable[[CuratorError], dict[st
                 for row in rows:
                     _end_release(tx, row.id, now, failed)
             if dataset.retired_at is None:
-                _, account = standing(dataset, tx.holdings(dataset.name))
+                _, account = standing(dataset, tx.passed(dataset.name))
                 lost, movement = spending.forfeit_rest(dataset, account, now)
                 tx.forfeit_dataset(lost)
                 tx.move_ledger([movement])

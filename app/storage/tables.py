@@ -159,6 +159,28 @@ standing = Table(
     Column("held_pure", String(48)),
 )
 
+#: What the movements of a data set's ledger come to, up to the one that :data:`ledger_state` names, by whose session it
+#: was and whether its noise is pure: what is held and what is spent, in both sums.
+ledger_sums = Table(
+    "ledger_sums",
+    metadata,
+    Column("dataset", ForeignKey("datasets.name"), primary_key=True),
+    Column("owner", ForeignKey("principals.name"), primary_key=True),
+    Column("pure", Boolean, primary_key=True),
+    Column("reserved", String(48), nullable=False),
+    Column("spent", String(48), nullable=False),
+    Column("reserved_pure", String(48)),
+    Column("spent_pure", String(48)),
+)
+
+#: The last movement that is part of :data:`ledger_sums`; one row, which whoever adds to them holds.
+ledger_state = Table(
+    "ledger_state",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("movement", BigInteger, nullable=False),
+)
+
 #: ``kind`` of an entry: what a session needs to know of it when it is loaded again.
 HYPOTHESIS, MEASUREMENT, CACHED, UNVERIFIED, FORFEIT, RELEASE = range(6)
 

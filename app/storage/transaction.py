@@ -233,10 +233,11 @@ class BaseTransaction:
         values = attrgetter(*kind.__slots__)
         self.add_all(_TABLES[kind], kind.__slots__, [values(row) for row in rows])
 
-    def _add(self, row: Any) -> None:
-        """Add a row. Raises StoreConflict for a key in use."""
+    def _add(self, row: Any, **beside: Any) -> None:
+        """Add a row, with what its columns hold beside its fields. Raises StoreConflict for a key in use."""
+        values = {name: getattr(row, name) for name in row.__slots__} | beside
         try:
-            self.connection.execute(insert(_TABLES[type(row)]), {name: getattr(row, name) for name in row.__slots__})
+            self.connection.execute(insert(_TABLES[type(row)]), values)
         except IntegrityError as error:
             raise StoreConflict from error
 

@@ -195,6 +195,28 @@ def renumbered(movements: list[Movement]) -> list[Movement]:
     return [replace(each, number=number) for number, each in enumerate(movements, start=1)]
 
 
+@given(histories, st.data())
+@settings(max_examples=100, deadline=None)
+def test_no_return_is_dated_before_what_it_returns(history: History, data: st.DataObject) -> None:
+    """A forger says that a session was over before it was charged for the last time, or before it was opened: of
+    returns no transcript tells the time. Catches a verdict that takes any time of a return on trust."""
+    ends = [i for i, each in enumerate(history.movements) if each.kind == "return"]
+    assume(ends)
+    i = data.draw(st.sampled_from(ends))
+    end = history.movements[i]
+    before = [each for each in history.movements[:i] if each.session == end.session][-1]
+    assume(before.recorded_at > at(0))
+    seconds = st.integers(0, history.clock).map(at).filter(lambda time: time < before.recorded_at)
+    forged = list(history.movements)
+    forged[i] = replace(end, recorded_at=data.draw(seconds))
+    with pytest.raises(Unfollowed, match="dated before") as found:
+        audited(history, forged)
+    assert (found.value.session, found.value.movement) == (end.session, end.number)
+    # In the same second it is none.
+    forged[i] = replace(end, recorded_at=before.recorded_at)
+    audited(history, forged)
+
+
 KINDS = ("reserve", "purchase", "charge", "return", "forfeit")
 
 

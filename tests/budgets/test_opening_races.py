@@ -46,7 +46,7 @@ def test_a_session_that_closes_in_the_midst_of_an_opening(
         return looked
 
     with monkeypatch.context() as patch:
-        for name in ("is_held", "taken"):
+        for name in ("holdings", "taken"):
             patch.setattr(SqlTransaction, name, closing(getattr(SqlTransaction, name)))
         world.open(bob, "table", **PURE)
     assert len(looks) == 4

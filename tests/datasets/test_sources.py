@@ -246,6 +246,20 @@ def test_what_is_not_counted_is_refused_with_the_declaration(what: str) -> None:
     assert ("leave it out" if "encoding" in more else "prepare be vault") in found.value.detail
 
 
+@pytest.mark.parametrize("engine", ["bigquery", "snowflake", "trino"])
+@pytest.mark.parametrize("what", NOT_COUNTED)
+def test_a_refusal_of_an_engine_that_is_not_read_advises_no_reading(engine: str, what: str) -> None:
+    """Catches advice that the same engine refuses."""
+    attribute, more, words = NOT_COUNTED[what]
+    declared = declare([{"name": "a", **(attribute or {"size": 2})}], "x.parquet", **more)
+    source = {"type": engine, "connection": "house", "table": "clinic.visits"}
+    with pytest.raises(InvalidDataset) as found:
+        table({**declared, "source": source})
+    assert words in found.value.detail
+    assert "prepare" not in found.value.detail
+    assert "encoding" in more or "table in the warehouse" in found.value.detail
+
+
 def test_a_universe_that_memory_does_not_hold_is_refused_before_files_are_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,11 +12,10 @@ import itertools
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import Any, get_args
 
 from app.services.ports import (
@@ -64,6 +63,8 @@ class Tables:
     weights: dict[tuple[str, str], WeightsRow] = field(default_factory=dict)
     evidence: dict[int, EvidenceRow] = field(default_factory=dict)
     ledger: dict[int, LedgerRow] = field(default_factory=dict)
+    sums: dict[tuple[str, str, bool], Holding] = field(default_factory=dict)
+    summed_to: dict[str, int] = field(default_factory=dict)
     replies: dict[ReplyName, ReplyRow] = field(default_factory=dict)
     releases: dict[str, ReleaseRow] = field(default_factory=dict)
     release_files: dict[tuple[str, str], ReleaseFile] = field(default_factory=dict)
@@ -323,12 +324,16 @@ class MemoryTransaction:
     def grants_of(self, principal: str) -> dict[str, str]:
         return {name: cap for (name, holder), cap in self._tables.grants.items() if holder == principal}
 
-    def holdings(self, dataset: str) -> list[Holding]:
+    def passed(self, dataset: str) -> list[Holding]:
         spent = [
             replace(each, reserved="0", reserved_pure=None if each.spent_pure is None else "0")
             for each in self.standing(dataset)
         ]
         return sorted([*_counted(self._unsettled(dataset)), *spent], key=str)
+
+    def every(self, dataset: str) -> list[Holding]:
+        rows = self._tables.sessions.values()
+        return sorted(_counted(row for row in rows if row.dataset == dataset), key=str)
 
     def taken(self, dataset: str) -> list[Holding]:
         rows, held = self._unsettled(dataset), self._tables.held
@@ -337,10 +342,6 @@ class MemoryTransaction:
         off = Counter(held[row.id] for row in closed if row.id in held)
         taken_off = [replace(each, sessions=-number) for each, number in off.items()]
         return sorted([*self.standing(dataset), *taken_off, *_counted(closed), *_counted(apart)], key=str)
-
-    def is_held(self, dataset: str) -> bool:
-        rows = [row for row in self._unsettled(dataset) if row.status == "open"]
-        return any(Decimal(row.reserved) > 0 or Decimal(row.reserved_pure or 0) > 0 for row in rows)
 
     def standing(self, dataset: str) -> list[Holding]:
         return sorted((sums for (name, *_), sums in self._tables.standing.items() if name == dataset), key=str)
@@ -353,9 +354,7 @@ class MemoryTransaction:
             for row in closed
         }
 
-    def stand(
-        self, dataset: str, sums: Sequence[Holding], opened: Mapping[str, Holding], settled: Iterable[str]
-    ) -> None:
+    def stand(self, dataset: str, sums: Sequence[Holding], settled: Iterable[str]) -> None:
         rows, gone = (
             {(dataset, each.owner, each.spent_pure is not None): each for each in sums},
             dict.fromkeys(settled, True),
@@ -363,7 +362,6 @@ class MemoryTransaction:
 
         def step(tables: Tables) -> None:
             tables.standing |= rows
-            tables.held |= opened
             tables.settled |= gone
 
         self._do(step)
@@ -444,11 +442,13 @@ class MemoryTransaction:
         rows = [self._tables.sessions[id] for id in ids if id in self._tables.sessions]
         return {row.id: row.closed_at for row in rows if row.closed_at is not None}
 
-    def add_session(self, row: SessionRow) -> None:
+    def add_session(self, row: SessionRow, counted: Holding | None = None) -> None:
         def step(tables: Tables) -> None:
             _need(tables.datasets, row.dataset)
             _need(tables.principals, row.owner)
             _add(tables.sessions, row.id, row)
+            if counted is not None:
+                tables.held[row.id] = counted
 
         self._do(step)
 
@@ -649,6 +649,45 @@ class MemoryTransaction:
 
     def has_moved(self, dataset: str) -> bool:
         return any(row.dataset == dataset for row in self._tables.ledger.values())
+
+    def holdings(self, dataset: str) -> list[Holding]:
+        return sorted([*self.summed(dataset), *self._changed(self.summed_to(), None).get(dataset, [])], key=str)
+
+    def summed(self, dataset: str) -> list[Holding]:
+        return sorted((each for (name, *_), each in self._tables.sums.items() if name == dataset), key=str)
+
+    def summed_to(self) -> int:
+        return self._tables.summed_to.get("", 0)
+
+    def unsummed(self, last: int, most: int) -> tuple[int, dict[str, list[Holding]]] | None:
+        if not self._hold("ledger_state", ["1"], 0):
+            return None
+        numbers = sorted(number for number in self._tables.ledger if self.summed_to() < number <= last)[:most]
+        return (numbers[-1], self._changed(self.summed_to(), numbers[-1])) if numbers else None
+
+    def sum_up(self, last: int, sums: Mapping[str, Iterable[Holding]]) -> None:
+        rows = {(name, each.owner, each.spent_pure is not None): each for name, own in sums.items() for each in own}
+
+        def step(tables: Tables) -> None:
+            tables.sums |= rows
+            tables.summed_to[""] = last
+
+        self._do(step)
+
+    def _changed(self, after: int, last: int | None) -> dict[str, list[Holding]]:
+        """What movements beyond a number change, up to another one."""
+        found: dict[str, list[Holding]] = defaultdict(list)
+        for number, row in self._tables.ledger.items():
+            if number <= after or (last is not None and number > last) or row.session is None:
+                continue
+            session = self._tables.sessions[row.session]
+            pure, none = (row.pure or "0", "0") if session.spent_pure is not None else (None, None)
+            found[row.dataset].append(
+                Holding(session.owner, row.amount, "0", pure, none, 1 if row.kind == "reserve" else -1)
+            )
+            if row.kind in ("charge", "purchase", "forfeit"):
+                found[row.dataset].append(Holding(session.owner, "0", row.amount, none, pure, 1))
+        return found
 
     def replies(self, names: Sequence[ReplyName]) -> dict[ReplyName, ReplyRow]:
         return {name: self._tables.replies[name] for name in names if name in self._tables.replies}

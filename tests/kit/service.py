@@ -35,6 +35,8 @@ NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
 PROBLEM = "application/problem+json"
+#: Rows of a dump that are made of the others, a moment later.
+MADE_LATER = ('INSERT INTO "log_', 'INSERT INTO "ledger_s')
 
 #: The statuses the contract gives each problem.
 STATUS = {
@@ -134,11 +136,11 @@ class Service:
         assert not self._thread.is_alive()
 
     def stored(self) -> str:
-        """Everything that is kept: all rows of all tables and the files of the vault. The log is left out, which is
-        made of the rest a moment later.
+        """Everything that is kept: all rows of all tables and the files of the vault. The log and the sums of movements
+        are left out, which are made of the rest a moment later.
         """
         with contextlib.closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as database:
-            rows = [row for row in database.iterdump() if not row.startswith('INSERT INTO "log_')]
+            rows = [row for row in database.iterdump() if not row.startswith(MADE_LATER)]
         files = [
             f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}"
             for path in sorted(self.settings.vault_dir.glob("[!.]*"))  # without the lock, which is no data

@@ -41,12 +41,17 @@ _SETTINGS = {
 }
 
 
-def server_of_run() -> str:
-    """The URL of the run's cluster. The test skips where no Java runs it."""
+def is_run_here() -> bool:
+    """Whether there is a Java that runs it."""
     java = shutil.which("java")
     told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr if java else ""
     version = re.search(r'version "([0-9]+)', told)
-    if version is None or int(version[1]) < 17:
+    return version is not None and int(version[1]) >= 17
+
+
+def server_of_run() -> str:
+    """The URL of the run's cluster. The test skips where no Java runs it."""
+    if not is_run_here():
         pytest.skip("Spark needs Java 17 or newer, and there is none")
     assert (kept.ROOT / ".spark").is_dir(), "make spark lays the jars of a cluster into .spark"
     return kept.server_of_run("spark", __name__)

@@ -169,9 +169,9 @@ class Telling(SqlTransaction):
             self._doing.add("closing")
         super().move_sessions(rows)
 
-    def add_session(self, row: Any) -> None:
+    def add_session(self, row: Any, counted: Any = None) -> None:
         self._doing.add("opening")
-        super().add_session(row)
+        super().add_session(row, counted)
 
     def add_dataset(self, row: Any) -> None:
         self._doing.add("registering")

@@ -95,9 +95,9 @@ class FaultyTransaction(SqlTransaction):
         self._moves = True
         super().move_sessions(rows)
 
-    def add_session(self, row: Any) -> None:
+    def add_session(self, row: Any, counted: Any = None) -> None:
         self._moves = True
-        super().add_session(row)
+        super().add_session(row, counted)
 
     def add_dataset(self, row: Any) -> None:
         self._moves = True
@@ -305,6 +305,16 @@ def took(holdings: Sequence[Holding]) -> dict[tuple[str, bool], tuple[Fraction, 
         renyi += each.sessions * (Fraction(each.reserved) + Fraction(each.spent))
         pure += each.sessions * (Fraction(each.reserved_pure or 0) + Fraction(each.spent_pure or 0))
         found[key] = renyi, pure
+    return {key: sums for key, sums in found.items() if any(sums)}
+
+
+def split(holdings: Sequence[Holding]) -> dict[tuple[str, bool], list[Fraction]]:
+    """What is held and what is spent, in both sums, by owner and by whether noise is pure, where anything is."""
+    found: dict[tuple[str, bool], list[Fraction]] = {}
+    for each in holdings:
+        own = found.setdefault((each.owner, each.spent_pure is not None), [Fraction(0)] * 4)
+        for place, amount in enumerate((each.reserved, each.spent, each.reserved_pure, each.spent_pure)):
+            own[place] += each.sessions * Fraction(amount or 0)
     return {key: sums for key, sums in found.items() if any(sums)}
 
 

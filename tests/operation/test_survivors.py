@@ -12,21 +12,26 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.kit import spark
 from tests.kit.patience import patience
 from tests.kit.processes import end_with_tests
 from tests.kit.servers import ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres, pytest.mark.slow]
 
-#: A test that has a server with a PostgreSQL database, and one from scratch, and waits.
+#: A test that has a server with a PostgreSQL database, one from scratch, and a cluster of Spark where Java runs it. It
+#: waits.
 WAITING = """
 import os, time
 from pathlib import Path
+from tests.kit import spark
 from tests.kit.servers import launching
 def test_that_waits(postgres_url: str, tmp_path: Path) -> None:
     with launching(tmp_path / "data", postgres_url) as launcher:
         launcher.start().wait_until_ready()
         launcher.command()
+        if spark.is_run_here():
+            spark.server_of_run()
         Path(os.environ["TOLD"]).touch()
         time.sleep(600)
 """
@@ -57,8 +62,8 @@ def test_nothing_is_left(tmp_path: Path, how: signal.Signals, workers: list[str]
             assert run.poll() is None
             time.sleep(0.05)
         started = of_run(tmp_path)
-        names = {name for process in started for name in ("postgres", "launcher.py", "serve") if name in said(process)}
-        assert names == {"postgres", "launcher.py", "serve"}
+        expected = {"postgres", "launcher.py", "serve", *(["SparkConnectServer"] if spark.is_run_here() else [])}
+        assert {name for process in started for name in expected if name in said(process)} == expected
     finally:
         os.killpg(run.pid, how) if how == signal.SIGINT else run.kill()
         run.wait()

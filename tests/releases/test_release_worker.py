@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -31,6 +32,10 @@ from tests.kit.world import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 SLEEP = "import time; time.sleep(600)"
+#: The same, told in a file when it has begun.
+TOLD = "import pathlib, time; pathlib.Path({!r}).touch(); time.sleep(600)"
+#: The highest nice value that there is.
+NICEST = 19
 
 
 _NURSERY = Nursery("tests.kit.doing")
@@ -51,28 +56,35 @@ def workers(of: int) -> list[psutil.Process]:
 
 
 def worker(of: int) -> psutil.Process:
-    """The one process that does a job for a process, when it stands back, as it does before it takes the job."""
+    """The one process that does a job for a process, when it stands back, as it does before it takes the job. That is
+    beyond its nursery, which stands back itself where the tests do; where it can no more, the two are alike.
+    """
     deadline = time.monotonic() + patience(30)
     while time.monotonic() < deadline:
-        if (found := workers(of)) and found[0].nice() >= NICENESS:
-            return found[0]
+        if found := workers(of):
+            nursery = found[0].parent()
+            if nursery is not None and found[0].nice() == min(NICEST, nursery.nice() + NICENESS):
+                return found[0]
         time.sleep(0.01)
     raise AssertionError("nobody works")
 
 
 @pytest.fixture
-def working() -> Iterator[tuple[ProcessFinisher, psutil.Process, list[str]]]:
-    """Somebody who is at work, and how it ended."""
-    made, ended = finisher(), []
+def working(tmp_path: Path) -> Iterator[tuple[ProcessFinisher, psutil.Process, list[str]]]:
+    """Somebody who is at work, and how it ended. One that is killed before it has begun ends in another way: the next
+    one is begun in its place.
+    """
+    made, ended, told = finisher(), list[str](), tmp_path / "begun"
 
     def work() -> None:
         try:
-            made.finish(SLEEP.encode(), lambda _: None)
+            made.finish(TOLD.format(str(told)).encode(), lambda _: None)
         except WorkerDied as error:
             ended.append(str(error))
 
     thread = threading.Thread(target=work)
     thread.start()
+    eventually(told.exists)
     yield made, worker(psutil.Process().pid), ended
     made.stop()
     thread.join(30)

@@ -445,8 +445,8 @@ class TestLedgerWatch:
         store = wiring.build(source.built.context.limits).store
         with store.write() as tx:
             last, _ = store.last_movement()
-            for table in ("runs", "tiles", "sessions", "state"):
-                tx.connection.execute(text(f"DELETE FROM log_{table}"))
+            for table in ("log_runs", "log_tiles", "log_sessions", "log_state", "ledger_sums", "ledger_state"):
+                tx.connection.execute(text(f"DELETE FROM {table}"))
             tx.connection.execute(text("DELETE FROM ledger WHERE id = :last"), {"last": last})
             tx.connection.execute(
                 text("DELETE FROM sessions WHERE NOT EXISTS (SELECT 1 FROM ledger l WHERE l.session = sessions.id)")

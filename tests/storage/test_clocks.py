@@ -99,6 +99,10 @@ class TestTimesInATranscript:
         world.ask(ann, id, query(1))
         first, second = times(world, id)
         assert first == second > stamp(300)
+        # What returns is not dated before it was charged for, also where the session is not in memory.
+        world.close(ann, id)
+        closed_at = world.built.services.sessions.get(ann, id)["closed_at"]
+        assert closed_at == second
         # Others are not kept at that time.
         other = world.open(ann, "d")
         set_clock(world, 60)

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from decimal import Decimal
+from fractions import Fraction
 from functools import cache
 from itertools import chain
 from operator import attrgetter
@@ -33,6 +34,8 @@ from sqlalchemy import inspect as reflect
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
+from app.services import spending
+from app.services.ledger_sums import LedgerSums
 from app.services.ports import (
     DatasetRow,
     EntryKind,
@@ -60,6 +63,7 @@ from app.storage.transaction import PAGE_BYTES
 from tests.kit.databases import migrate_when_told
 from tests.kit.memory_store import MemoryDatabase, MemoryStore, MemoryTransaction
 from tests.kit.patience import patience
+from tests.kit.world import took
 
 pytestmark = pytest.mark.contract
 
@@ -485,7 +489,7 @@ class TestDatasets:
                 assert (tx.grants(data.name), tx.grants("none")) == ({who.name: cap}, {})
                 assert (tx.grants_of(who.name), tx.grants_of("nobody")) == ({data.name: cap}, {})
 
-    def test_holdings_are_all_sessions_of_this_data_set(
+    def test_all_sessions_of_this_data_set_are_passed_over(
         self, store: SqlStore, data: DatasetRow, who: PrincipalRow
     ) -> None:
         """Catches closed sessions left out of the sum, whose spendings would come back, sessions told together that do
@@ -503,12 +507,13 @@ class TestDatasets:
         ]
         put(store, elsewhere, somebody, *mine, session(elsewhere.name, who.name))
         with store.read() as tx:
-            found = tx.holdings(data.name)
+            found = tx.passed(data.name)
             assert {
                 (h.owner, h.reserved, h.spent, h.reserved_pure, h.spent_pure): h.sessions for h in found
             } == Counter((s.owner, s.reserved, s.spent, s.reserved_pure, s.spent_pure) for s in mine)
             assert len(found) == 7
-            assert tx.holdings("none") == []
+            assert tx.passed("none") == tx.every("none") == []
+            assert tx.every(data.name) == found
 
     def test_sums_stand_for_sessions(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
         """Of open sessions that count with what they were opened with, and of closed ones with what they have spent.
@@ -523,26 +528,28 @@ class TestDatasets:
         ]
         still = session(data.name, who.name, reserved="1", spent="7", reserved_pure="2", spent_pure="3")
         alone = session(data.name, who.name, reserved="1", spent="7", reserved_pure=None, spent_pure=None)
-        put(store, elsewhere, somebody, *closed, still, alone, session(elsewhere.name, who.name, status="closed"))
-        each = {row.id: one(row) for row in (*closed, still, alone)}
+        # The first closed one counted when it was opened, with 9; the second never did.
+        opened, first = Holding(who.name, "8", "0", "5", "0", 1), Holding(who.name, "9", "0", "4", "0", 1)
+        put(store, elsewhere, somebody, *closed[1:], alone, session(elsewhere.name, who.name, status="closed"))
         with store.read() as tx:
             # Nothing counts yet.
             assert tx.standing(data.name) == []
-            assert tx.taken(data.name) == tx.holdings(data.name) == sorted(each.values(), key=str)
-        # The first closed one counted when it was opened, with 9; the second never did.
-        opened, first = Holding(who.name, "8", "0", "5", "0", 1), Holding(who.name, "9", "0", "4", "0", 1)
+            rest = [one(row) for row in (*closed[1:], alone)]
+            assert tx.taken(data.name) == tx.passed(data.name) == sorted(rest, key=str)
+        each = {row.id: one(row) for row in (*closed, still, alone)}
         sums = [Holding(who.name, "17", "0", "9", "0", 1)]
         with store.write() as tx:
             tx.dataset(data.name, lock=True)
-            tx.stand(data.name, sums, {still.id: opened, closed[0].id: first}, [])
+            tx.add_session(still, opened)
+            tx.add_session(closed[0], first)
+            tx.stand(data.name, sums, [])
             tx.commit()
         off, others = replace(first, sessions=-1), [each[row.id] for row in (*closed, alone)]
         with store.read() as tx:
             assert tx.standing(data.name) == sums
             assert tx.taken(data.name) == sorted([*sums, off, *others], key=str)
             none = Holding(who.name, "0", "0", "0", "0", 1)
-            assert tx.holdings(data.name) == sorted([*each.values(), none], key=str)
-            assert (tx.is_held(data.name), tx.is_held(elsewhere.name), tx.is_held("none")) == (True, False, False)
+            assert tx.passed(data.name) == sorted([*each.values(), none], key=str)
         with store.write() as tx:
             tx.dataset(data.name, lock=True)
             settled = tx.to_settle(data.name, 3)
@@ -550,7 +557,7 @@ class TestDatasets:
             assert set(settled) < {row.id for row in closed}
             assert all(settled[id] == known(closed, id, first if id == closed[0].id else None) for id in settled)
             sums = [Holding(who.name, "8", "7", "5", "0", 1), Holding(somebody.name, "0", "7", None, None, 1)]
-            tx.stand(data.name, sums, {}, settled)
+            tx.stand(data.name, sums, settled)
             tx.commit()
         rest = [each[row.id] for row in closed if row.id not in settled]
         with store.read() as tx:
@@ -559,30 +566,21 @@ class TestDatasets:
             off = [] if closed[0].id in settled else [replace(first, sessions=-1)]
             assert tx.taken(data.name) == sorted([*sums, *off, *rest, each[alone.id]], key=str)
             spent = [replace(sum_, reserved="0", reserved_pure=sum_.reserved_pure and "0") for sum_ in sums]
-            assert tx.holdings(data.name) == sorted([*spent, *rest, each[still.id], each[alone.id]], key=str)
+            assert tx.passed(data.name) == sorted([*spent, *rest, each[still.id], each[alone.id]], key=str)
             assert len(tx.taken(elsewhere.name)) == 1
         with store.write() as tx:
             tx.dataset(data.name, lock=True)
             last = tx.to_settle(data.name, 100)
             assert set(last) == {row.id for row in closed} - set(settled)
-            tx.stand(data.name, sums, {}, last)
+            tx.stand(data.name, sums, last)
             tx.commit()
+        with store.read() as tx:
+            # Settled or not, as they are.
+            assert sum(each.sessions for each in tx.every(data.name)) == len(closed) + 2
+            assert took(tx.every(data.name)) == took([one(row) for row in (*closed, still, alone)])
         with store.write() as tx:
             assert tx.to_settle(data.name, 100) == {}
             assert tx.taken(data.name) == sorted([*sums, each[alone.id]], key=str)
-
-    @pytest.mark.parametrize("reserved", ["0", "0.0", "0E-24", "1E-24", "0.000000000000000000000001"])
-    @pytest.mark.parametrize("pure", [None, "0E-30", "3"])
-    def test_whether_anything_is_held(
-        self, store: SqlStore, data: DatasetRow, who: PrincipalRow, reserved: str, pure: str | None
-    ) -> None:
-        """Of open sessions alone, and of both sums. Catches nothing that is written with an exponent, and the least
-        amount that is taken for nothing."""
-        held = Decimal(reserved) > 0 or Decimal(pure or 0) > 0
-        closed = session(data.name, who.name, status="closed", reserved="5")
-        put(store, closed, session(data.name, who.name, reserved=reserved, reserved_pure=pure))
-        with store.read() as tx:
-            assert tx.is_held(data.name) == held
 
 
 class TestSessions:
@@ -1237,6 +1235,87 @@ class TestLedgerAndReplies:
             assert tx.has_moved(elsewhere.name)
             assert len(tx.ledger_page(elsewhere.name, 0, 10)[0]) == 2
 
+    def test_what_movements_come_to(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """The exact sums of what sessions hold and have spent, however many of the movements are added up already.
+        Catches one that is told twice or not at all, in a sum or beside it, a charge that is taken for a return, a
+        movement of another data set, one of no session, what is not pure in a pure sum, and digits that are rounded.
+        """
+        elsewhere, somebody = dataset(), principal()
+        pure, other, theirs = (
+            session(data.name, owner, spent_pure=spent)
+            for owner, spent in ((who.name, "0"), (who.name, None), (somebody.name, "0"))
+        )
+        put(store, elsewhere, somebody, pure, other, theirs)
+        least, at = Decimal("1E-24"), "2026-01-01T00:00:00Z"
+        moved: list[tuple[SessionRow, Any, Decimal, Decimal | None]] = [
+            (pure, "reserve", Decimal("7"), Decimal("9.000")),
+            (pure, "purchase", least, least),
+            (other, "reserve", Decimal("1E+3"), None),
+            (theirs, "reserve", Decimal("2.5"), Decimal("0.5")),
+            (pure, "charge", Decimal("0E-24"), Decimal("0.25")),
+            (pure, "charge", Decimal("0E-24"), Decimal("0.25")),
+            (other, "purchase", Decimal("1"), Decimal("1")),
+            (theirs, "return", Decimal("2.5"), Decimal("0.5")),
+            (other, "charge", Decimal("3"), None),
+            (pure, "return", 2 * least, least),
+            (other, "forfeit", Decimal("4"), None),
+        ]
+        expected: dict[tuple[str, bool], list[Fraction]] = {}
+        for number, (row, kind, amount, more) in enumerate(moved):
+            own = expected.setdefault((row.owner, row.spent_pure is not None), [Fraction(0)] * 4)
+            for place, value in ((0, amount), (2, more if row.spent_pure is not None else None)):
+                own[place] += Fraction(value or 0) * (1 if kind == "reserve" else -1)
+                own[place + 1] += Fraction(value or 0) * (kind in ("charge", "purchase", "forfeit"))
+            told = LedgerRow(data.name, row.id, kind, str(amount), None if more is None else str(more), 1, at)
+            with store.write() as tx:
+                # Of the data set itself, and of another one: neither is anybody's here.
+                tx.move_ledger(
+                    [told, replace(told, session=None, kind="forfeit"), replace(told, dataset=elsewhere.name)]
+                )
+                tx.commit()
+            self.check_sums(store, data.name, expected)
+            if number % 3 == 1:
+                with store.read() as tx:
+                    last = tx.ledger_page(data.name, 0, 1000)[0][-1][0]
+                while LedgerSums(store).step(last):
+                    self.check_sums(store, data.name, expected)
+                self.check_sums(store, data.name, expected)
+                with store.read() as tx:
+                    assert tx.summed_to() == last
+        with store.read() as tx:
+            assert tx.holdings("none") == tx.summed("none") == []
+            assert len(tx.summed(data.name)) == 3
+
+    @staticmethod
+    def check_sums(store: SqlStore, name: str, expected: dict[tuple[str, bool], list[Fraction]]) -> None:
+        with store.read() as tx:
+            found = spending.added_up(tx.holdings(name))
+        assert {
+            (each.owner, each.spent_pure is not None): [
+                Fraction(amount or 0) for amount in (each.reserved, each.spent, each.reserved_pure, each.spent_pure)
+            ]
+            for each in found
+        } == expected
+
+    @pytest.mark.parametrize("url", SHARED, indirect=True)
+    def test_one_adds_movements_up(self, store: SqlStore, other: SqlStore, data: DatasetRow, asked: SessionRow) -> None:
+        """Catches two servers that add the same movements to one sum, and one that waits for the other."""
+        put(store, LedgerRow(data.name, asked.id, "reserve", "1", None, None, "2026-01-01T00:00:00Z"))
+        with store.read() as tx:
+            last = tx.ledger_page(data.name, 0, 1000)[0][-1][0]
+        while LedgerSums(store).step(last - 1):
+            pass
+        with store.write() as tx:
+            found = tx.unsummed(last, 10)
+            assert found is not None
+            assert (found[0], list(found[1])) == (last, [data.name])
+            assert not LedgerSums(other).step(last)
+            tx.sum_up(last, found[1])
+            tx.commit()
+        assert not LedgerSums(other).step(last)
+        with store.read() as tx:
+            assert [each.reserved for each in tx.holdings(data.name)] == ["1"]
+
     def test_replies(self, store: SqlStore, who: PrincipalRow) -> None:
         """Catches a reply found under another principal, route or key, or one that is not the same bytes."""
         somebody = principal()
@@ -1397,7 +1476,7 @@ class TestTransactions:
             tx.set_grant(data.name, who.name, "0.5")
             tx.set_bought(data.name, {"mass": {"value": 1.0, "noise_scale": 2.0}})
             tx.count_race(data.name)
-            tx.add_session(new_session)
+            tx.add_session(new_session, Holding(who.name, "1", "0", "1", "0", 1))
             tx.move_sessions([replace(row, sequence=1, spent="1", head_hash="c" * 64)])
             tx.append([entry(row.id, 1)], [WeightsRow(row.id, "d" * 64, 1, b"w")])
             tx.move_ledger([LedgerRow(data.name, row.id, "charge", "1", None, 1, "2026-01-01T00:00:00Z")])
@@ -1414,7 +1493,8 @@ class TestTransactions:
             tx.set_impure(data.name)
             tx.retire_dataset(data.name, "2026-01-01T00:00:00Z")
             sums = Holding(who.name, "1", "1", "1", "1", 1)
-            tx.stand(data.name, [sums], {new_session.id: sums}, [new_session.id])
+            tx.stand(data.name, [sums], [new_session.id])
+            tx.sum_up(1, {data.name: [sums]})
             tx.add_event(b"event")
 
         return step
@@ -1527,7 +1607,7 @@ class TestTransactions:
 
         def second(tx: SqlTransaction) -> int:
             tx.dataset(data.name, lock=True)
-            return sum(holding.sessions for holding in tx.holdings(data.name))
+            return sum(holding.sessions for holding in tx.passed(data.name))
 
         self.held_off(store, other, first=first, second=second, expected=1)
 

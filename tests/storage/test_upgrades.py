@@ -15,7 +15,7 @@ from sqlalchemy import Engine, MetaData, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from app.bootstrap import maintenance, preconditions
-from app.services import session_opening
+from app.services import ledger_sums, session_opening
 from app.spaces.counts import CellCounts
 from app.storage import migrate as migrations
 from app.storage.database import make_engines
@@ -37,6 +37,7 @@ from tests.kit.world import (
     make_world,
     query,
     sessions_of,
+    split,
     took,
     wait,
 )
@@ -62,6 +63,8 @@ def upgrade():
 
 #: What sessions were opened with.
 HELD = ("held", "held_pure")
+#: What a database of before movements were added up does not have.
+DROPPED = ("DROP TABLE ledger_sums", "DROP TABLE ledger_state")
 #: What was asked in a session, in order: query, value, error bound, sequence.
 Asked = dict[str, list[tuple[dict[str, Any], float, float | None, int]]]
 
@@ -275,7 +278,7 @@ def check_sums(world: World) -> None:
     """What openings look at is what a pass over all sessions finds, of every data set; there is something."""
     with world.store.read() as tx:
         names = [row.name for row in tx.datasets()]
-        taken, passed = ({name: took(look(name)) for name in names} for look in (tx.taken, tx.holdings))
+        taken, passed = ({name: took(look(name)) for name in names} for look in (tx.taken, tx.passed))
     assert taken == passed
     assert any(taken.values())
 
@@ -298,6 +301,7 @@ def test_sessions_of_before_sums_were_kept_count(
             "DROP INDEX ix_sessions_unsettled",
             *(f"ALTER TABLE {table} DROP COLUMN {column}" for table in ("sessions", "standing") for column in HELD),
             f"CREATE INDEX ix_sessions_unsettled ON sessions (dataset) WHERE {where}",
+            *DROPPED,
             "UPDATE alembic_version SET version_num = '20261126_jobs'",
         ):
             connection.execute(text(statement))
@@ -316,6 +320,41 @@ def test_sessions_of_before_sums_were_kept_count(
     world.open(ann, "table", epsilon=0.01)
     check_sums(world)
     world.audit()
+
+
+def test_movements_of_before_they_were_added_up_are_added_up_by_a_server(
+    tmp_path: Path, database: str | None, make: Callable[[str | None], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database of the revision before, whose movements are in no sum. Catches a view that lacks them until they are
+    added up, one that has them twice then, and a server that never adds them up.
+    """
+    monkeypatch.setattr(ledger_sums, "_MOST", 3)
+    older = make(database)
+    asked = live(older)
+    names = [row["name"] for row in older.built.services.datasets.list("", 100).items]
+    shown = {name: older.built.services.datasets.describe(name) for name in names}
+    older.stop()
+    reading, writing = make_engines(database or f"sqlite:///{tmp_path / 'data' / 'curator.sqlite3'}")
+    with writing.begin() as connection:
+        for statement in (*DROPPED, "UPDATE alembic_version SET version_num = '20261128_held'"):
+            connection.execute(text(statement))
+    assert pending(reading)
+    reading.dispose()
+    writing.dispose()
+    world = make(database)
+    last, _ = world.store.last_movement()
+    assert last > 10
+    while True:
+        with world.store.read() as tx:
+            reached = tx.summed_to()
+            found = {name: (split(tx.holdings(name)), split(tx.passed(name))) for name in names}
+        assert all(moved == passed for moved, passed in found.values())
+        assert {name: world.built.services.datasets.describe(name) for name in names} == shown
+        if reached == last:
+            break
+    with world.store.read() as tx:
+        assert any(tx.summed(name) for name in names)
+    everybody_goes_on(world, asked)
 
 
 @pytest.fixture(scope="module")

@@ -56,6 +56,7 @@ class Answering:
         turn_seconds: float,
         parked: Parked,
         tracer: Tracer = UNTRACED,
+        spendable: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._refills: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.context = LaneContext(
@@ -72,6 +73,7 @@ class Answering:
             Aside(),
             parked,
             tracer,
+            spendable,
         )
         self._soon = soon
         self._queue_limit, self._turn_seconds = queue_limit, turn_seconds

@@ -382,7 +382,9 @@ class Groups:
         if row.status != "open":
             raise SessionClosed("the session is closed: open another")
         if ticket.kind == "close":
-            ticket.reply = self._rounds.close(row, work)
+            known_here = live is not None and live.row.sequence >= row.sequence
+            recorded_at = live.recorded_at if live is not None and known_here else last_recorded(begin(), row)
+            ticket.reply = self._rounds.close(row, work, recorded_at)
         else:
             live = self._residents.load(begin, row, self._unwritten(work))
             if not ticket.prices:

@@ -72,6 +72,7 @@ class Rounds:
         work.base.setdefault(live.row.id, live.row)
         price = None
         if not isinstance(due, Answer):
+            self._context.spendable(live.row.dataset)
             private = _private(live, query, due, work)
             self._residents.make_ready(live, query, work.ballast)
         try:
@@ -223,10 +224,12 @@ class Rounds:
         assert query.blob is not None
         work.weights.append(WeightsRow(live.row.id, name, sequence, query.blob))
 
-    def close(self, row: SessionRow, work: Work) -> bytes:
-        """Close a session; the reply."""
+    def close(self, row: SessionRow, work: Work, recorded_at: str) -> bytes:
+        """Close a session, whose newest record was made at ``recorded_at``; the reply. An audit refuses what returns
+        before it was charged for the last time, whatever clocks do.
+        """
         work.base.setdefault(row.id, row)
-        closed, movement = spending.end(row, work.now)
+        closed, movement = spending.end(row, max(work.now, recorded_at))
         work.rows[row.id] = closed
         work.ledger.append(movement)
         self._residents.end(row.id)

@@ -55,6 +55,7 @@ class LaneContext:
         aside: the threads that do what takes long.
         parked: waits for numbers that are yet to be counted.
         tracer: told where the time of requests went that are followed.
+        spendable: refuses a data set of which nothing may be spent.
     """
 
     store: Store
@@ -70,6 +71,7 @@ class LaneContext:
     aside: Aside
     parked: Parked
     tracer: Tracer
+    spendable: Callable[[str], None] = lambda _: None
 
 
 @dataclass(slots=True, eq=False)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Double, Select, case, cast, exists, func, literal, or_, select
+from sqlalchemy import ColumnElement, Select, case, func, literal, select
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -154,17 +154,23 @@ class Datasets(BaseTransaction):
         rows = self.connection.execute(select(g.dataset, g.epsilon).where(g.principal == principal))
         return {row.dataset: row.epsilon for row in rows}
 
-    def holdings(self, dataset: str) -> list[Holding]:
+    def passed(self, dataset: str) -> list[Holding]:
         """The holdings and spending of the sessions of a data set. Those of one owner that agree in all of it are told
         together, and those that are settled as one, whose spending is the sum.
 
-        All open sessions are passed over.
+        All open sessions are passed over, so that it takes as long as there are many: it is what sums are held against.
         """
         # One statement, which sees one state: between two of them sessions might be settled.
         return self._holdings(
             self._each(s.dataset == dataset, ~s.settled),
             select(*_SPENT, literal(1)).where(t.standing.c.dataset == dataset),
         )
+
+    def every(self, dataset: str) -> list[Holding]:
+        """The holdings and spending of all sessions of a data set, settled or not, those that agree together. All of
+        them are passed over, and no sum is looked at.
+        """
+        return self._holdings(self._each(s.dataset == dataset))
 
     def taken(self, dataset: str) -> list[Holding]:
         """The same sums, but that what open sessions have spent is told as if they held it still.
@@ -187,14 +193,8 @@ class Datasets(BaseTransaction):
         return select(*_HELD, func.count()).where(*which).group_by(*_HELD)
 
     def _holdings(self, first: Select[Any], *others: Select[Any]) -> list[Holding]:
-        rows = self.connection.execute(first.union_all(*others))
+        rows = self.connection.execute(first.union_all(*others) if others else first)
         return sorted((Holding(*row) for row in rows), key=str)
-
-    def is_held(self, dataset: str) -> bool:
-        """Whether any open session of a data set holds something still."""
-        some = [cast(column, Double) > 0 for column in (s.reserved, s.reserved_pure)]
-        found = exists().where(s.dataset == dataset, ~s.settled, s.status == "open", or_(*some))
-        return bool(self.connection.execute(select(found)).scalar_one())
 
     def standing(self, dataset: str) -> list[Holding]:
         """The sums that stand for sessions: what those that are not settled were opened with, and what the others have
@@ -215,12 +215,8 @@ class Datasets(BaseTransaction):
         )
         return {id: Holding(*held) for id, *held in closed}
 
-    def stand(
-        self, dataset: str, sums: Sequence[Holding], opened: Mapping[str, Holding], settled: Iterable[str]
-    ) -> None:
-        """Have these sums stand for their owners: these sessions count with what they hold, those with what they have
-        spent.
-        """
+    def stand(self, dataset: str, sums: Sequence[Holding], settled: Iterable[str]) -> None:
+        """Have these sums stand for their owners: in them these sessions count with what they have spent."""
         rows = [
             {
                 "dataset": dataset,
@@ -237,6 +233,6 @@ class Datasets(BaseTransaction):
         changed = {name: added.excluded[name] for name in ("held", "held_pure", "spent", "spent_pure")}
         keys = ["dataset", "owner", "pure"]
         self.connection.execute(added.on_conflict_do_update(index_elements=keys, set_=changed), rows)
-        for id, held in opened.items():
-            self._change(t.sessions, s.id == id, held=held.reserved, held_pure=held.reserved_pure)
-        self._change(t.sessions, s.id.in_(list(settled)), settled=True)
+        gone = list(settled)
+        if gone:
+            self._change(t.sessions, s.id.in_(gone), settled=True)

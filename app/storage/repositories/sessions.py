@@ -11,12 +11,12 @@ from typing import Any
 
 from sqlalchemy import BigInteger, func, select, tuple_
 
-from app.services.ports import NONE_KNOWN, SessionRow
+from app.services.ports import NONE_KNOWN, Holding, SessionRow
 from app.storage import tables as t
 from app.storage.transaction import LOCK_NOT_AVAILABLE, BaseTransaction, columns, numbered, typed_rows
 
 c = t.sessions.c
-#: What :meth:`Sessions.open_page` and :meth:`Sessions.count_open` look at.
+#: What :meth:`Sessions.open_page` looks at.
 _OPEN = (c.status == "open", ~c.dataset.startswith("~"))
 _MOVED = (
     "status",
@@ -158,7 +158,12 @@ class Sessions(BaseTransaction):
 
     def count_open(self) -> int:
         """How many sessions are open, of all data sets but made-up ones."""
-        return int(self.connection.execute(select(func.count()).select_from(t.sessions).where(*_OPEN)).scalar_one())
+        # None of them is settled. Asked of one data set after another, the index of those that are not tells their
+        # number, and no row is read.
+        name = t.datasets.c.name
+        of_one = select(func.count()).where(c.dataset == name, ~c.settled, c.status == "open").scalar_subquery()
+        count = select(func.coalesce(func.sum(of_one), 0)).select_from(t.datasets).where(~name.startswith("~"))
+        return int(self.connection.execute(count).scalar_one())
 
     def last_opened_in(self, dataset: str) -> str:
         """When a session of a data set was opened last, by the clocks that were read then; nothing where none was."""
@@ -174,9 +179,12 @@ class Sessions(BaseTransaction):
         rows = self.connection.execute(select(c.id, c.closed_at).where(c.id.in_(ids), c.closed_at.is_not(None)))
         return {row.id: row.closed_at for row in rows}
 
-    def add_session(self, row: SessionRow) -> None:
-        """Add a session."""
-        self._add(row)
+    def add_session(self, row: SessionRow, counted: Holding | None = None) -> None:
+        """Add a session; ``counted`` is what it is opened with, where the sums that :meth:`Datasets.stand` is given in
+        the same transaction have that.
+        """
+        held = {} if counted is None else {"held": counted.reserved, "held_pure": counted.reserved_pure}
+        self._add(row, **held)
 
     def move_sessions(self, rows: Sequence[SessionRow]) -> None:
         """Write the counters, head and status of sessions."""

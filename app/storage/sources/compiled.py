@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from app.declarations.attributes import Attribute, day
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import MOST_COMPARED, TableSpec
+from app.declarations.spec import MOST_COMPARED, TableSpec, elsewhere
 from app.spaces.counts import CellCounts
 from app.storage.readers.report import Report
 
@@ -128,7 +128,7 @@ def records(
         if place is None:
             raise InvalidDataset(
                 f'source: attribute "{attribute.name}" needs {_needed(attribute)}: write the column so, declare '
-                "the attribute otherwise, or let prepare be vault",
+                f"the attribute otherwise, or {elsewhere(spec.source)}",
                 attribute=attribute.name,
             )
         found.append(f"{place} AS p{axis}")
@@ -152,8 +152,9 @@ def held(spec: TableSpec, places: str, axes: Iterable[int], beside: Mapping[str,
     return f"SELECT {', '.join(found)} FROM ({places}) AS s"
 
 
-def labels(attribute: Attribute) -> list[str]:
-    """The categories as text, where each record's is looked for among them.
+def labels(attribute: Attribute, way: str = elsewhere(None)) -> list[str]:
+    """The categories as text, where each record's is looked for among them; ``way`` is what to do where they are too
+    many.
 
     Raises:
         InvalidDataset: when they are too many for that.
@@ -162,7 +163,7 @@ def labels(attribute: Attribute) -> list[str]:
     if len(found) > MOST_CATEGORIES:
         raise InvalidDataset(
             f'source: attribute "{attribute.name}" has {len(found):,} categories, and in a database at most '
-            f"{MOST_CATEGORIES:,} are told apart: declare codes (size), or let prepare be vault",
+            f"{MOST_CATEGORIES:,} are told apart: declare codes (size), or {way}",
             attribute=attribute.name,
         )
     return found

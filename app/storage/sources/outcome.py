@@ -15,7 +15,7 @@ import structlog
 from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import DEFAULT_CAPACITY, TableSpec, parse_spec, written
+from app.declarations.spec import DEFAULT_CAPACITY, TableSpec, elsewhere, parse_spec, written
 from app.services.errors import SourceUnavailable
 from app.spaces.asked import MOST_CLASSES
 from app.spaces.counts import CellCounts
@@ -134,7 +134,7 @@ class DeclaredSource:
             if attribute.length > MOST_CLASSES:
                 raise InvalidDataset(
                     f'source: attribute "{attribute.name}" has {attribute.length:,} values, and of a table as wide as '
-                    f"this at most {MOST_CLASSES:,} are told apart: declare bins, or let prepare be vault",
+                    f"this at most {MOST_CLASSES:,} are told apart: declare bins, or {elsewhere(spec.source)}",
                     attribute=attribute.name,
                 )
 

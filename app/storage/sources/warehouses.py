@@ -23,7 +23,7 @@ import structlog
 from numpy.typing import NDArray
 
 from app.declarations.errors import InvalidDataset
-from app.declarations.spec import TableSpec, WarehouseTable
+from app.declarations.spec import TableSpec, WarehouseTable, elsewhere
 from app.services.errors import SourceUnavailable
 from app.spaces.counts import CellCounts
 from app.storage.readers.report import Report
@@ -103,7 +103,8 @@ class WarehouseTables:
             if attribute.length > MOST_CATEGORIES:
                 raise InvalidDataset(
                     f'source: attribute "{attribute.name}" has {attribute.length:,} values, and of a table as wide as '
-                    f"this at most {MOST_CATEGORIES:,} are told apart there: declare fewer, or bins",
+                    f"this at most {MOST_CATEGORIES:,} are told apart there: declare fewer, or bins, or "
+                    f"{elsewhere(spec.source)}",
                     attribute=attribute.name,
                 )
         counts, told = np.zeros(0, np.int64), None
@@ -273,7 +274,9 @@ class _Table:
 
     def __init__(self, session: _Session, spec: TableSpec, place: Place, schema: str, name: str) -> None:
         self._session, self._spec = session, spec
-        words = {axis: labels(a) for axis, a in enumerate(spec.attributes) if a.values is not None}
+        words = {
+            axis: labels(a, elsewhere(spec.source)) for axis, a in enumerate(spec.attributes) if a.values is not None
+        }
         self._dialect = _DIALECTS[place.type](words)
         query = self._dialect.columns_of(place.database, schema, name)
         told = [row for rows in session.rows(query) for row in rows]
