@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -127,7 +128,9 @@ def test_releases_are_refused_too_and_a_sum_that_is_right_again_is_used(
     assert world.noise.drawn == drawn
     change(tmp_path, database, "UPDATE ledger_sums SET spent = substr(spent, 2) WHERE dataset = 'first'")
     balance.look(never)
-    services.opener.open(ann, ready, None)
+    release = json.loads(services.opener.open(ann, ready, None))["id"]
     world.open(ann, "first", epsilon=0.01)
     balance.look(never)
+    services.jobs.wake()
+    eventually(lambda: services.releases.standing(ann, release).ended)
     world.audit()
