@@ -32,7 +32,7 @@ from app.report.page import BY_SERVICE, page
 from app.services.audit_ports import CheckerDied, Copy, Outcome, Transcribed
 from app.services.closed_forms import Damaged
 from app.services.release_jobs import Finisher
-from app.services.replay_tasks import found_in, written
+from app.services.replay_tasks import found_in, name_of, written
 from app.verifying.folder import LogLines
 from curator_client.proofs.findings import Unfollowed
 from curator_client.proofs.notes import Checkpoint, Verifier
@@ -182,8 +182,9 @@ class _Spread:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        #: What is replayed elsewhere, with its bytes, and what was found of those that follow on others.
-        self._away: dict[int, tuple[Due, int]] = {}
+        #: What is replayed elsewhere, with its bytes and the name of its task, and what was found of those that follow
+        #: on others.
+        self._away: dict[int, tuple[Due, int, str]] = {}
         self._found: dict[int, Found | Unfollowed] = {}
         self._told = 0
 
@@ -206,19 +207,19 @@ class _Spread:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             due = replace(due, transcript=nullcontext(file))
-            if len(self._away) == AT_ONCE or sum(held for _, held in self._away.values()) + size > MOST_BYTES:
+            if len(self._away) == AT_ONCE or sum(held for _, held, _ in self._away.values()) + size > MOST_BYTES:
                 self._found[number] = _replayed(due)
                 return
             due, task = written(due)
-        self._away[number] = due, size
+        self._away[number] = due, size, name_of(task)
         send(self._connection, pickle.dumps(("replay", (number, task))))
 
     def _take_back(self, *, awaited: bool) -> None:
         send(self._connection, pickle.dumps(("replayed", awaited)))
         for number, result in pickle.loads(receive(self._connection)):  # noqa: S301 - from the server
-            due, _ = self._away.pop(number)
+            due, _, name = self._away.pop(number)
             try:
-                self._found[number] = _replayed(due) if result is None else found_in(result)
+                self._found[number] = _replayed(due) if result is None else found_in(result, name)
             except Damaged:  # others may have made something else of it
                 self._found[number] = _replayed(due)
 

@@ -17,13 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from app.audit.against_log import Due, Found
+from app.audit.against_log import NUMBERS, Due, Found
 from app.audit.watching import Differs
 from app.bootstrap.audit_worker import AT_ONCE, ProcessChecker
 from app.bootstrap.release_worker import ProcessFinisher
 from app.bootstrap.table_finisher import TableFinisher
+from app.services import replay_tasks
 from app.services.closed_forms import Damaged, sealed
-from app.services.replay_tasks import carried_out, found_in, written
+from app.services.replay_tasks import carried_out, found_in, name_of, written
 from app.storage.database import make_engines
 from app.storage.job_table import JobTable
 from curator_client.proofs.findings import Unfollowed
@@ -44,7 +45,11 @@ def nothing(_: float) -> None:
 def through_forms(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
     """Each transcript replayed as on another machine, which has the bytes of a task and nothing else."""
     for each in due:
-        yield each if isinstance(each, Unfollowed) else found_in(carried_out(written(each)[1], nothing))
+        if isinstance(each, Unfollowed):
+            yield each
+        else:
+            task = written(each)[1]
+            yield found_in(carried_out(task, nothing), name_of(task))
 
 
 @pytest.mark.unit
@@ -103,21 +108,25 @@ def test_a_task_holds_what_auditors_have_and_nothing_more(tmp_path: Path) -> Non
 # ---------------------------------------------------------------------- the closed forms
 
 
+#: The name of a task.
+TASK = name_of(b"a task")
+
+
 def one_found() -> bytes:
     names = ("entries", "forfeit_answers", "hypothesis_answers", "estimate_answers", "cached_answers")
     numbers = dict.fromkeys((*names, "unverified_answers", "measurement_answers"), 3)
     summary = {"status": "open", "head_hash": "ab", **numbers}
-    told = {"beyond": 1, "made": ["00ff"], "misplaced": True, "missing": 2, "summary": summary}
+    told = {"of": TASK, "beyond": 1, "made": ["00ff"], "misplaced": True, "missing": 2, "summary": summary}
     return sealed("replay-result", orjson.dumps(told))
 
 
 @pytest.mark.unit
 def test_what_was_found_is_read() -> None:
-    found = found_in(one_found())
+    found = found_in(one_found(), TASK)
     assert isinstance(found, Found)
     assert (found.beyond, found.missing, found.misplaced, found.made) == (1, 2, True, {b"\x00\xff"})
-    told = {"problem": "p", "entry": 3, "movement": None, "differs": True}
-    broken = found_in(sealed("replay-result", orjson.dumps(told)))
+    told = {"of": TASK, "problem": "p", "entry": 3, "movement": None, "differs": True}
+    broken = found_in(sealed("replay-result", orjson.dumps(told)), TASK)
     assert isinstance(broken, Differs)
     assert (broken.problem, broken.entry, broken.movement) == ("p", 3, None)
 
@@ -129,14 +138,14 @@ def test_a_bit_that_has_changed_is_seen(at: float, bit: int) -> None:
     content = bytearray(one_found())
     content[int(at * len(content))] ^= 1 << bit
     with pytest.raises(Damaged):
-        found_in(bytes(content))
+        found_in(bytes(content), TASK)
 
 
 @pytest.mark.unit
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_form_are_refused(content: bytes) -> None:
     with pytest.raises(Damaged):
-        found_in(content)
+        found_in(content, TASK)
     with pytest.raises(Damaged):
         carried_out(content, nothing)
 
@@ -145,7 +154,12 @@ def test_bytes_that_are_no_form_are_refused(content: bytes) -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        {"of": None},
+        {"of": name_of(b"another")},
         {"beyond": "1"},
+        {"beyond": -1},
+        {"missing": 1 << 53},
+        {"summary": {"status": "open", "head_hash": "ab", **dict.fromkeys(NUMBERS, 1 << 63)}},
         {"missing": True},
         {"misplaced": 0},
         {"made": ["xy"]},
@@ -155,13 +169,36 @@ def test_bytes_that_are_no_form_are_refused(content: bytes) -> None:
         {"problem": "p"},
         {"problem": 7, "differs": False, "entry": None, "movement": None},
         {"problem": "p", "differs": False, "entry": "1", "movement": None},
+        {"problem": "p", "differs": False, "entry": 1, "movement": -1},
     ],
 )
 def test_a_finding_of_another_form_is_refused(change: dict[str, Any]) -> None:
     """A worker is not trusted to write what it should. Catches a report with whatever it wrote."""
     told = orjson.loads(one_found().split(b"\n", 1)[1])
     with pytest.raises(Damaged):
-        found_in(sealed("replay-result", orjson.dumps({**told, **change})))
+        found_in(sealed("replay-result", orjson.dumps({**told, **change})), TASK)
+
+
+@pytest.mark.unit
+def test_what_another_version_found_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that was not upgraded with its server may not know a rule. Catches a verdict by the rules of before."""
+    tasks: list[bytes] = []
+
+    def replays(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
+        for each in due:
+            assert isinstance(each, Due)
+            again, task = written(each)
+            tasks.append(task)
+            yield again.replayed(MEMORY, lambda _: None)
+
+    found_of(folder_of(tmp_path, log_of(played())), replays)
+    (task,) = tasks
+    assert isinstance(found_in(carried_out(task, nothing), name_of(task)), Found)
+    with monkeypatch.context() as patch:
+        patch.setattr(replay_tasks, "__version__", "0.0.1")
+        old = carried_out(task, nothing)
+    with pytest.raises(Damaged, match="another version"):
+        found_in(old, name_of(task))
 
 
 @pytest.mark.unit
@@ -247,6 +284,27 @@ def test_what_others_cannot_do_is_done_here(
     """They have too little memory. Catches an audit that fails of its helpers."""
     checking(service, ProcessChecker(MEMORY, lambda: ProcessFinisher(1 << 16)), monkeypatch)
     assert told_of(auditor) == alone
+
+
+class Confused(ProcessFinisher):
+    """Somebody else, who tells of every transcript what he found of the first one."""
+
+    first: bytes | None = None
+
+    def finish(self, task: bytes, progress: Any) -> bytes:
+        Confused.first = Confused.first or super().finish(task, progress)
+        return Confused.first
+
+
+@pytest.mark.api
+@pytest.mark.slow
+def test_what_was_found_of_another_transcript_is_not_believed(
+    service: Service, auditor: httpx.Client, alone: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a session that holds because another one does."""
+    checking(service, ProcessChecker(MEMORY, lambda: Confused(MEMORY)), monkeypatch)
+    assert told_of(auditor) == alone
+    assert Confused.first is not None
 
 
 @pytest.fixture

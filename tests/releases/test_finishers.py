@@ -35,7 +35,7 @@ from app.bootstrap.working import Worker
 from app.declarations.errors import InvalidRequest
 from app.releases.finishing import TookTooLong, WorkerDied
 from app.services.release_jobs import Finisher
-from app.services.replay_tasks import found_in, written
+from app.services.replay_tasks import found_in, name_of, written
 from app.settings import Settings
 from app.storage import tables as t
 from app.storage.database import make_engines
@@ -275,7 +275,7 @@ def test_a_replay_is_the_same_wherever_it_is_made(made: Callable[[float], Finish
         for each in due:
             assert isinstance(each, Due)
             sent.append(written(each)[1])
-            yield found_in(finisher.finish(sent[-1], nothing))
+            yield found_in(finisher.finish(sent[-1], nothing), name_of(sent[-1]))
 
     assert orjson.dumps(found_of(kept, replays)) == orjson.dumps(found_of(kept))
     assert len(sent) == 1
