@@ -39,8 +39,9 @@ from curator_client.proofs.notes import Checkpoint, Verifier
 
 logger = structlog.get_logger(__name__)
 
-#: Transcripts that others replay at a time at most, and the bytes of these.
-AT_ONCE, MOST_BYTES = 8, 64 << 20
+#: Transcripts that others replay at a time at most, the bytes of these, and how many sessions are kept in memory that
+#: are behind one of them.
+AT_ONCE, MOST_BYTES, MOST_WAITING = 8, 64 << 20, 64
 #: Seconds between two words about progress.
 _TOLD_SECONDS = 0.1
 _TOO_LARGE = "to check it takes more memory than the server allows (CURATOR_MEMORY_LIMIT)"
@@ -198,6 +199,9 @@ class _Spread:
             else:
                 self._replay(number, each)
             yield from self._in_order()
+            while number - self._told >= MOST_WAITING:
+                self._take_back(awaited=True)
+                yield from self._in_order()
         while self._away:
             self._take_back(awaited=True)
             yield from self._in_order()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import time
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from sqlalchemy import Engine
 
 from app.audit.against_log import NUMBERS, Due, Found
 from app.audit.watching import Differs
-from app.bootstrap.audit_worker import AT_ONCE, ProcessChecker
+from app.bootstrap import audit_worker
+from app.bootstrap.audit_worker import AT_ONCE, MOST_WAITING, ProcessChecker, _Spread
 from app.bootstrap.release_worker import ProcessFinisher
 from app.bootstrap.table_finisher import TableFinisher
 from app.services import replay_tasks
@@ -199,6 +201,40 @@ def test_what_another_version_found_is_refused(tmp_path: Path, monkeypatch: pyte
         old = carried_out(task, nothing)
     with pytest.raises(Damaged, match="another version"):
         found_in(old, name_of(task))
+
+
+@pytest.mark.unit
+def test_only_so_many_sessions_wait_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is replayed elsewhere, and nobody does it. Catches an audit that holds all sessions behind it in
+    memory, which is bounded."""
+    asked, pulled = list[Any](), 0
+
+    def due(first: Due) -> Iterator[Due | Unfollowed]:
+        nonlocal pulled
+        yield first
+        for pulled in range(1, 10 * MOST_WAITING):
+            yield Unfollowed(f"session {pulled}")
+
+    def back(_: Any) -> bytes:
+        word, awaited = pickle.loads(asked[-1])
+        assert word == "replayed"
+        assert pulled <= MOST_WAITING
+        return pickle.dumps([(0, None)] if awaited else [])
+
+    monkeypatch.setattr(audit_worker, "send", lambda _, content: asked.append(content))
+    monkeypatch.setattr(audit_worker, "receive", back)
+
+    def replays(each: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
+        first = next(each)
+        assert isinstance(first, Due)
+        found = list(_Spread(None)(due(first)))  # type: ignore[arg-type]
+        assert isinstance(found[0], Found)
+        said = [one.problem for one in found[1:] if isinstance(one, Unfollowed)]
+        assert said == [f"session {number}" for number in range(1, 10 * MOST_WAITING)]
+        yield found[0]
+
+    assert found_of(folder_of(tmp_path, log_of(played())), replays)[0]["verdict"] == "holds"
+    assert pulled == 10 * MOST_WAITING - 1
 
 
 @pytest.mark.unit
