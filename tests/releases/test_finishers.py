@@ -459,6 +459,28 @@ def test_what_is_too_large_for_a_row_is_told(jobs: JobTable, engine: Engine, mon
     assert rows(engine) == []
 
 
+def test_more_than_can_come_of_a_replay_is_not_fetched(
+    jobs: JobTable, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker may write what it likes. Catches a server that reads what its memory does not hold, eight at a time."""
+    monkeypatch.setattr(table_finisher, "REPLAY_BYTES", 10)
+    for length, ended in ((14, type(None)), (15, WorkerDied)):
+        asked = Asked(TableFinisher(jobs, 60.0, "replay"), b"task")
+        eventually(lambda: len(rows(engine)) == 1)
+        claim = jobs.claim()
+        assert claim is not None
+        assert jobs.end(claim, "done", b"x" * length)
+        assert isinstance(asked.ended(), ended)
+    assert "longer than" in str(asked.error)
+    id = jobs.put("replay", b"task", 60.0)
+    claim = jobs.claim()
+    assert claim is not None
+    assert jobs.end(claim, "done", b"x" * 11)
+    told = jobs.standing(id, 10)
+    assert told is not None
+    assert (told.end, told.result) == ("done", None)
+
+
 # ---------------------------------------------------------------------- a cluster of Dask
 
 
