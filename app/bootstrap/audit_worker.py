@@ -42,6 +42,9 @@ logger = structlog.get_logger(__name__)
 #: Transcripts that others replay at a time at most, the bytes of these, and how many sessions are kept in memory that
 #: are behind one of them.
 AT_ONCE, MOST_BYTES, MOST_WAITING = 8, 64 << 20, 64
+#: Of the memory that the process may take, those transcripts have one in so many parts at most: one of them is there up
+#: to four times while it is handed on.
+_PARTS = 8
 #: Seconds between two words about progress.
 _TOLD_SECONDS = 0.1
 _TOO_LARGE = "to check it takes more memory than the server allows (CURATOR_MEMORY_LIMIT)"
@@ -179,10 +182,11 @@ class _Spread:
 
     Args:
         connection: to the server, which hands them on.
+        memory_limit: bytes that this process may take.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, connection: socket.socket, memory_limit: int) -> None:
+        self._connection, self._most = connection, min(MOST_BYTES, memory_limit // _PARTS)
         #: What is replayed elsewhere, with its bytes and the name of its task, and what was found of those that follow
         #: on others.
         self._away: dict[int, tuple[Due, int, str]] = {}
@@ -211,7 +215,7 @@ class _Spread:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             due = replace(due, transcript=nullcontext(file))
-            if len(self._away) == AT_ONCE or sum(held for _, held, _ in self._away.values()) + size > MOST_BYTES:
+            if len(self._away) == AT_ONCE or sum(held for _, held, _ in self._away.values()) + size > self._most:
                 self._found[number] = _replayed(due)
                 return
             due, task = written(due)
@@ -253,13 +257,16 @@ def _work(connection: socket.socket, log: int) -> None:
             numbers = dict(zip(names, (done, of), strict=True))
             tell("progress", {"stage": stage, **numbers, "finding": finding})
 
-    limit_memory(int(receive(connection)))
+    memory_limit = int(receive(connection))
+    limit_memory(memory_limit)
     try:
         key, note, earlier, session, others = pickle.loads(receive(connection))  # noqa: S301 - from the server
         task = Task(key, note, None if earlier is None else Checkpoint.parse(earlier), session)
         with os.fdopen(log, "rb") as lines:
             kept = _Asked(lines, Verifier.parse(key).checkpoint(note).size, connection)
-            result, document = checked(task, kept, _ANY, progress, _Spread(connection) if others else None)
+            result, document = checked(
+                task, kept, _ANY, progress, _Spread(connection, memory_limit) if others else None
+            )
         reports = {"application/json": orjson.dumps(document), "text/html": page(document, BY_SERVICE).encode()}
         tell("outcome", Outcome(result, reports))
     except (ConnectionError, EOFError):

@@ -227,7 +227,7 @@ def test_only_so_many_sessions_wait_for_one(tmp_path: Path, monkeypatch: pytest.
     def replays(each: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
         first = next(each)
         assert isinstance(first, Due)
-        found = list(_Spread(None)(due(first)))  # type: ignore[arg-type]
+        found = list(_Spread(None, MEMORY)(due(first)))  # type: ignore[arg-type]
         assert isinstance(found[0], Found)
         said = [one.problem for one in found[1:] if isinstance(one, Unfollowed)]
         assert said == [f"session {number}" for number in range(1, 10 * MOST_WAITING)]
@@ -235,6 +235,25 @@ def test_only_so_many_sessions_wait_for_one(tmp_path: Path, monkeypatch: pytest.
 
     assert found_of(folder_of(tmp_path, log_of(played())), replays)[0]["verdict"] == "holds"
     assert pulled == 10 * MOST_WAITING - 1
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("parts", "away"), [(9, 1), (7, 0)])
+def test_a_process_hands_on_what_its_memory_holds_several_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, away: int
+) -> None:
+    """It may take so many times as much as a transcript has. Catches an audit that needs more memory with others than
+    by itself, where it is read line by line."""
+    sent = list[bytes]()
+    monkeypatch.setattr(audit_worker, "send", lambda _, content: sent.append(content))
+    monkeypatch.setattr(audit_worker, "receive", lambda _: pickle.dumps([(0, None)]))
+    length = sum(len(line) + 1 for line in played().lines)
+
+    def replays(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
+        yield from _Spread(None, parts * length)(due)  # type: ignore[arg-type]
+
+    assert found_of(folder_of(tmp_path, log_of(played())), replays)[0]["verdict"] == "holds"
+    assert [pickle.loads(each)[0] for each in sent].count("replay") == away
 
 
 @pytest.mark.unit
