@@ -11,6 +11,7 @@ can open an embedded database sees all of it. A worker's role needs the rights o
 from __future__ import annotations
 
 import secrets
+import threading
 from dataclasses import dataclass
 from typing import Literal
 
@@ -92,6 +93,8 @@ class JobTable:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        #: One row after another is put out: they may be long, and requests share the connections.
+        self._putting = threading.Lock()
 
     # ------------------------------------------------------------------ servers
 
@@ -99,7 +102,7 @@ class JobTable:
         """Put out a job, and remove those of servers that are gone; its id."""
         id = secrets.token_hex(16)
         row = {"id": id, "kind": kind, "task": task, "seconds": seconds, "status": "waiting"}
-        with self._engine.begin() as connection:
+        with self._putting, self._engine.begin() as connection:
             connection.execute(delete(t.jobs).where(c.wanted < _NOW - GONE_SECONDS))
             times = {"created": _NOW, "wanted": _NOW}
             connection.execute(insert(t.jobs).values(row | times | {"claims": 0, "progress": 0.0}))

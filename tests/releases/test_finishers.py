@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 import psycopg
 import pytest
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, event, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ProgrammingError
 
@@ -479,6 +479,31 @@ def test_more_than_can_come_of_a_replay_is_not_fetched(
     told = jobs.standing(id, 10)
     assert told is not None
     assert (told.end, told.result) == ("done", None)
+
+
+def test_jobs_are_put_out_one_after_another(jobs: JobTable, engine: Engine) -> None:
+    """Eight that are long, at once. Catches an audit that has all connections of its server while it hands out
+    transcripts, so that requests wait for half a second."""
+    begun, most = 0, 0
+
+    def before(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        nonlocal begun, most
+        begun += statement.startswith("INSERT")
+        most = max(most, begun)
+
+    def after(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        nonlocal begun
+        begun -= statement.startswith("INSERT")
+
+    event.listen(engine, "before_cursor_execute", before)
+    event.listen(engine, "after_cursor_execute", after)
+    threads = [threading.Thread(target=jobs.put, args=("replay", os.urandom(4 << 20), 60.0)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(rows(engine)) == 8
+    assert most == 1
 
 
 # ---------------------------------------------------------------------- a cluster of Dask
