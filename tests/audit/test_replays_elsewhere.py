@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import random
 import time
@@ -16,7 +17,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 
 from app.audit.against_log import NUMBERS, Due, Found
 from app.audit.watching import Differs
@@ -27,6 +28,7 @@ from app.bootstrap.table_finisher import TableFinisher
 from app.services import replay_tasks
 from app.services.closed_forms import Damaged, sealed
 from app.services.replay_tasks import carried_out, found_in, name_of, written
+from app.storage import tables as t
 from app.storage.database import make_engines
 from app.storage.job_table import JobTable
 from curator_client.proofs.findings import Unfollowed
@@ -395,6 +397,50 @@ def test_workers_over_the_table_may_fall_silent(
         assert told_of(auditor) == alone
     last = auditor.get(f"/v1/audits/{id}").json()
     assert (last["verdict"], last["result"]) == alone[:2]
+    assert rows(engine) == []
+
+
+#: What a role of workers may write in place of an end, each about a job that it has or has not taken.
+NONSENSE: list[dict[str, Any]] = [
+    {"status": "ended", "end": "done", "result": b""},
+    {"status": "ended", "end": "done", "result": None},
+    {"status": "ended", "end": "done", "result": b"\x00" * 4000},
+    {"status": "waiting", "end": "done", "result": one_found(), "progress": math.nan},
+    {"status": "ended", "end": "refused", "result": b"{}", "progress": math.inf},
+    {"status": "ended", "end": "refused", "result": sealed("refusal", b'{"refusal":"CuratorError","detail":"d"}')},
+    {
+        "status": "ended",
+        "end": "refused",
+        "result": sealed("refusal", b'{"refusal":"CuratorError","detail":"d","extra":{"detail":"e","self":1}}'),
+    },
+    {"status": "ended", "end": "late", "result": b"\xff\xfe", "progress": -1e308},
+    {"status": "of tomorrow", "end": "unknown", "result": b"x", "claims": 2**31 - 1},
+    {"status": "running", "worker": None, "beat": -1.0, "claims": -5, "end": "died", "result": b"x"},
+]
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_whatever_a_worker_writes_the_same_is_found(
+    auditor: httpx.Client, alone: Told, by_table: JobTable, engine: Engine
+) -> None:
+    """Nonsense of ten kinds, in turn, and no worker that works. Catches an audit that fails of what its helpers write,
+    and a verdict of it."""
+    assert isinstance(by_table, JobTable)
+    id, number = started(auditor), 0
+    while auditor.get(f"/v1/audits/{id}").json()["status"] != "done":
+        for row in rows(engine):
+            with engine.begin() as connection:
+                told = NONSENSE[number % len(NONSENSE)]
+                connection.execute(update(t.jobs).where(t.jobs.c.id == row.id, t.jobs.c.end.is_(None)).values(told))
+            number += 1
+    last = auditor.get(f"/v1/audits/{id}").json()
+    assert (last["verdict"], last["result"]) == alone[:2]
+    forms = ("application/json", "text/html")
+    for form, told_alone in zip(forms, alone[2:], strict=True):
+        assert auditor.get(last["links"]["report"], headers={"Accept": form}).content == told_alone
+    assert number >= AT_ONCE
     assert rows(engine) == []
 
 
