@@ -32,15 +32,19 @@ from app.report.page import BY_SERVICE, page
 from app.services.audit_ports import CheckerDied, Copy, Outcome, Transcribed
 from app.services.closed_forms import Damaged
 from app.services.release_jobs import Finisher
-from app.services.replay_tasks import found_in, written
+from app.services.replay_tasks import found_in, name_of, written
 from app.verifying.folder import LogLines
 from curator_client.proofs.findings import Unfollowed
 from curator_client.proofs.notes import Checkpoint, Verifier
 
 logger = structlog.get_logger(__name__)
 
-#: Transcripts that others replay at a time at most, and the bytes of these.
-AT_ONCE, MOST_BYTES = 8, 64 << 20
+#: Transcripts that others replay at a time at most, the bytes of these, and how many sessions are kept in memory that
+#: are behind one of them.
+AT_ONCE, MOST_BYTES, MOST_WAITING = 8, 64 << 20, 64
+#: Of the memory that the process may take, those transcripts have one in so many parts at most: one of them is there up
+#: to four times while it is handed on.
+_PARTS = 8
 #: Seconds between two words about progress.
 _TOLD_SECONDS = 0.1
 _TOO_LARGE = "to check it takes more memory than the server allows (CURATOR_MEMORY_LIMIT)"
@@ -178,12 +182,14 @@ class _Spread:
 
     Args:
         connection: to the server, which hands them on.
+        memory_limit: bytes that this process may take.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        #: What is replayed elsewhere, with its bytes, and what was found of those that follow on others.
-        self._away: dict[int, tuple[Due, int]] = {}
+    def __init__(self, connection: socket.socket, memory_limit: int) -> None:
+        self._connection, self._most = connection, min(MOST_BYTES, memory_limit // _PARTS)
+        #: What is replayed elsewhere, with its bytes and the name of its task, and what was found of those that follow
+        #: on others.
+        self._away: dict[int, tuple[Due, int, str]] = {}
         self._found: dict[int, Found | Unfollowed] = {}
         self._told = 0
 
@@ -197,6 +203,9 @@ class _Spread:
             else:
                 self._replay(number, each)
             yield from self._in_order()
+            while number - self._told >= MOST_WAITING:
+                self._take_back(awaited=True)
+                yield from self._in_order()
         while self._away:
             self._take_back(awaited=True)
             yield from self._in_order()
@@ -206,19 +215,19 @@ class _Spread:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             due = replace(due, transcript=nullcontext(file))
-            if len(self._away) == AT_ONCE or sum(held for _, held in self._away.values()) + size > MOST_BYTES:
+            if len(self._away) == AT_ONCE or sum(held for _, held, _ in self._away.values()) + size > self._most:
                 self._found[number] = _replayed(due)
                 return
             due, task = written(due)
-        self._away[number] = due, size
+        self._away[number] = due, size, name_of(task)
         send(self._connection, pickle.dumps(("replay", (number, task))))
 
     def _take_back(self, *, awaited: bool) -> None:
         send(self._connection, pickle.dumps(("replayed", awaited)))
         for number, result in pickle.loads(receive(self._connection)):  # noqa: S301 - from the server
-            due, _ = self._away.pop(number)
+            due, _, name = self._away.pop(number)
             try:
-                self._found[number] = _replayed(due) if result is None else found_in(result)
+                self._found[number] = _replayed(due) if result is None else found_in(result, name)
             except Damaged:  # others may have made something else of it
                 self._found[number] = _replayed(due)
 
@@ -248,13 +257,16 @@ def _work(connection: socket.socket, log: int) -> None:
             numbers = dict(zip(names, (done, of), strict=True))
             tell("progress", {"stage": stage, **numbers, "finding": finding})
 
-    limit_memory(int(receive(connection)))
+    memory_limit = int(receive(connection))
+    limit_memory(memory_limit)
     try:
         key, note, earlier, session, others = pickle.loads(receive(connection))  # noqa: S301 - from the server
         task = Task(key, note, None if earlier is None else Checkpoint.parse(earlier), session)
         with os.fdopen(log, "rb") as lines:
             kept = _Asked(lines, Verifier.parse(key).checkpoint(note).size, connection)
-            result, document = checked(task, kept, _ANY, progress, _Spread(connection) if others else None)
+            result, document = checked(
+                task, kept, _ANY, progress, _Spread(connection, memory_limit) if others else None
+            )
         reports = {"application/json": orjson.dumps(document), "text/html": page(document, BY_SERVICE).encode()}
         tell("outcome", Outcome(result, reports))
     except (ConnectionError, EOFError):

@@ -20,10 +20,13 @@ logger = structlog.get_logger(__name__)
 LOOK_SECONDS, BEAT_SECONDS = 0.5, 2.0
 #: After so many seconds without a worker the log says so.
 LONELY_SECONDS = 60.0
+#: What is found of a transcript is at most so many bytes longer than its task, of which it names measurements.
+REPLAY_BYTES = 1 << 20
 
 _CANCELLED = "it was ended before it was done"
 _REMOVED = "its row was removed from the table of jobs"
 _GIVEN_UP = f"{MOST_CLAIMS} workers took it one after another and fell silent; their logs say why"
+_TOO_MUCH = "what its worker wrote is longer than anything that may come of it"
 _TOO_LARGE = (
     f"what it is made of takes more than the {MOST_BYTES >> 20} MiB that a row of jobs may have; with "
     "CURATOR_FINISHER=process this server works on it itself"
@@ -50,7 +53,7 @@ class TableFinisher:
 
         Raises:
             CuratorError: when nothing can come of it.
-            WorkerDied: when it was cancelled, or workers ended before it was done.
+            WorkerDied: when it was cancelled, workers ended before it was done, or one wrote more than there can be.
             TookTooLong: when its worker ended it for the time that it took.
             Damaged: when what a worker wrote is no refusal.
             sqlalchemy.exc.SQLAlchemyError: when the database does not answer for long.
@@ -64,8 +67,9 @@ class TableFinisher:
             self._under_way.add(ended)
         try:
             id = self._jobs.put(self._kind, task, self._seconds)
+            most = MOST_BYTES if self._kind == "release" else len(task) + REPLAY_BYTES
             try:
-                return self._awaited(id, progress, ended)
+                return self._awaited(id, most, progress, ended)
             finally:
                 with suppress(SQLAlchemyError):  # the next job removes what is nobody's
                     self._jobs.remove(id)
@@ -73,7 +77,7 @@ class TableFinisher:
             with self._guard:
                 self._under_way.remove(ended)
 
-    def _awaited(self, id: str, progress: Progress, ended: threading.Event) -> bytes:
+    def _awaited(self, id: str, most: int, progress: Progress, ended: threading.Event) -> bytes:
         reached, begun = 0.0, time.monotonic()
         told = heard = begun
         lonely = False
@@ -83,7 +87,7 @@ class TableFinisher:
                 if now - told >= BEAT_SECONDS:
                     self._jobs.want(id)
                     told = now
-                standing = self._jobs.standing(id)
+                standing = self._jobs.standing(id, most)
                 heard = now
             except SQLAlchemyError:
                 if now - heard > SILENT_SECONDS:
@@ -93,6 +97,8 @@ class TableFinisher:
             if standing is None:
                 raise WorkerDied(_REMOVED)
             if standing.end is not None:
+                if standing.result is None:
+                    raise WorkerDied(_TOO_MUCH)
                 return result_of(standing.end, standing.result)
             if standing.given_up:
                 raise WorkerDied(_GIVEN_UP)

@@ -102,6 +102,10 @@ class DiscreteGaussian(_OpenDP):
         super().__init__(_float_scale(scale, GREATEST_GAUSSIAN_SCALE), measurements.make_gaussian, l2_distance(T="i64"))
 
 
+#: How far from zero scores are moved: less than twice that, numbers of Python have as many digits.
+_AWAY = 1 << 61
+
+
 class Choice:
     """Draws of the exponential mechanism: index i with probability proportional to exp(scores[i]/scale).
 
@@ -125,7 +129,14 @@ class Choice:
         self._measure = measurements.make_noisy_max(domain, linf_distance(T="i64"), measure, scale=self.scale)
 
     def of(self, scores: Integers) -> int:
-        """The index drawn for these scores, shape (n,), int64, n at least 1."""
+        """The index drawn for these scores, shape (n,), int64, n at least 1. The time that takes hangs on how they are
+        spread, and not on how large they are.
+        """
+        greatest = int(scores.max())
+        if greatest - int(scores.min()) < _AWAY:
+            # Moved alike they have the same law, and each as many digits: Python has numbers near zero at hand, and
+            # makes others, which told neighbours apart.
+            scores = scores - greatest - _AWAY
         return int(self._measure(scores.tolist()))
 
     def __repr__(self) -> str:

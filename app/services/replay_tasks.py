@@ -2,11 +2,13 @@
 machine can be given.
 
 A task is a line of JSON, the log's lines of the session's header and movements, and the transcript: all of it is what
-auditors of the data set may read, and it holds no private number and no key. What is found is JSON.
+auditors of the data set may read, and it holds no private number and no key. What is found is JSON, and names the task
+that it is of and the program that found it: whoever was given another task, or has other rules, tells nothing of this.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import sys
 from dataclasses import replace
@@ -22,11 +24,23 @@ from app.audit.watching import Differs
 from app.patience import Progress
 from app.services.closed_forms import Damaged, opened, sealed
 from curator_client.proofs.findings import Unfollowed
+from curator_client.version import __version__
 
 #: The kinds of both forms.
 TASK, _RESULT = "replay-task", "replay-result"
 #: Words about progress.
 _STEPS = 100
+#: Numbers of entries and answers are smaller: sums of them have 64 bits.
+_MOST = 1 << 53
+
+
+def name_of(task: bytes) -> str:
+    """A name that no other task has, nor the same one for another version of this program.
+
+    Args:
+        task: in its closed form.
+    """
+    return hashlib.sha256(f"{__version__}\n".encode() + task).hexdigest()
 
 
 def written(due: Due) -> tuple[Due, bytes]:
@@ -100,7 +114,7 @@ def carried_out(content: bytes, progress: Progress) -> bytes:
         if isinstance(error.__cause__, MemoryError):
             raise error.__cause__ from None
         raise
-    return sealed(_RESULT, orjson.dumps(_told(found)))
+    return sealed(_RESULT, orjson.dumps({"of": name_of(content), **_told(found)}))
 
 
 def _told(found: Found | Unfollowed) -> dict[str, Any]:
@@ -116,23 +130,30 @@ def _told(found: Found | Unfollowed) -> dict[str, Any]:
     }
 
 
-def found_in(content: bytes) -> Found | Unfollowed:
+def found_in(content: bytes, of: str) -> Found | Unfollowed:
     """What is found, from its closed form.
 
+    Args:
+        content: the form.
+        of: the name of the task that it is to be of (:func:`name_of`).
+
     Raises:
-        Damaged: when it is none.
+        Damaged: when it is none, or is of another task.
     """
     try:
         told = orjson.loads(opened(_RESULT, content))
+        if told["of"] != of:
+            raise Damaged(f"a {_RESULT} of another task, or of another version of this program")
         if "problem" in told:
             kind = Differs if told["differs"] else Unfollowed
-            entry, movement = (None if told[name] is None else _of(int, told[name]) for name in ("entry", "movement"))
+            entry, movement = (None if told[name] is None else _number(told[name]) for name in ("entry", "movement"))
             return kind(_of(str, told["problem"]), entry=entry, movement=movement)
-        summary = {name: _of(str if name in TEXTS else int, told["summary"][name]) for name in (*TEXTS, *NUMBERS)}
+        summary = {name: _of(str, told["summary"][name]) for name in TEXTS}
+        summary |= {name: _number(told["summary"][name]) for name in NUMBERS}
         return Found(
             summary,
-            _of(int, told["beyond"]),
-            _of(int, told["missing"]),
+            _number(told["beyond"]),
+            _number(told["missing"]),
             _of(bool, told["misplaced"]),
             frozenset(map(bytes.fromhex, told["made"])),
         )
@@ -151,3 +172,15 @@ def _of(kind: type, value: Any) -> Any:
     if type(value) is not kind:
         raise TypeError("a part of another type")
     return value
+
+
+def _number(value: Any) -> int:
+    """How many there are of something.
+
+    Raises:
+        TypeError: when it is no whole number.
+        ValueError: when there cannot be that many.
+    """
+    if not 0 <= _of(int, value) < _MOST:
+        raise ValueError("a number that is out of range")
+    return int(value)

@@ -11,10 +11,11 @@ can open an embedded database sees all of it. A worker's role needs the rights o
 from __future__ import annotations
 
 import secrets
+import threading
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import ColumnElement, Double, Engine, and_, cast, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Double, Engine, and_, case, cast, delete, func, insert, or_, select, update
 
 from app.services.closed_forms import End
 from app.storage import tables as t
@@ -48,14 +49,14 @@ class Standing:
         taken: whether a worker has it.
         progress: from 0 to 1.
         end: how it ended; None while it has not.
-        result: what came of it: the result, the refusal, or how it died.
+        result: what came of it: the result, the refusal, or how it died; None where that is longer than was asked for.
         given_up: whether as many workers as may were silent.
     """
 
     taken: bool
     progress: float
     end: End | None
-    result: bytes
+    result: bytes | None
     given_up: bool
 
 
@@ -92,6 +93,8 @@ class JobTable:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        #: One row after another is put out: they may be long, and requests share the connections.
+        self._putting = threading.Lock()
 
     # ------------------------------------------------------------------ servers
 
@@ -99,7 +102,7 @@ class JobTable:
         """Put out a job, and remove those of servers that are gone; its id."""
         id = secrets.token_hex(16)
         row = {"id": id, "kind": kind, "task": task, "seconds": seconds, "status": "waiting"}
-        with self._engine.begin() as connection:
+        with self._putting, self._engine.begin() as connection:
             connection.execute(delete(t.jobs).where(c.wanted < _NOW - GONE_SECONDS))
             times = {"created": _NOW, "wanted": _NOW}
             connection.execute(insert(t.jobs).values(row | times | {"claims": 0, "progress": 0.0}))
@@ -110,15 +113,20 @@ class JobTable:
         with self._engine.begin() as connection:
             connection.execute(update(t.jobs).where(c.id == id).values(wanted=_NOW))
 
-    def standing(self, id: str) -> Standing | None:
-        """How a job stands; None where there is none."""
+    def standing(self, id: str, most: int = MOST_BYTES) -> Standing | None:
+        """How a job stands; None where there is none. No result of more than so many bytes is fetched: a worker may
+        write what it likes.
+        """
         given_up = and_(_SILENT, c.claims >= MOST_CLAIMS)
-        found = select(c.status, c.progress, c.end, c.result, given_up.label("given_up")).where(c.id == id)
+        told = func.coalesce(c.result, b"")
+        result = case((func.length(told) <= most, told))
+        found = select(c.status, c.progress, c.end, result.label("result"), given_up.label("given_up"))
         with self._engine.begin() as connection:
-            row = connection.execute(found).one_or_none()
+            row = connection.execute(found.where(c.id == id)).one_or_none()
         if row is None:
             return None
-        return Standing(row.status == "running", row.progress, row.end, row.result or b"", bool(row.given_up))
+        written = None if row.result is None else bytes(row.result)
+        return Standing(row.status == "running", row.progress, row.end, written, bool(row.given_up))
 
     def remove(self, id: str) -> None:
         """Have a job no more. Its worker ends it within a beat."""

@@ -1,9 +1,9 @@
-"""What private numbers show in the time that it takes to look them up: an element that is there against one that is
-not, and a node's edges.
+"""What private numbers show in the time that it takes to look them up, an element that is there against one that is
+not, and a node's edges; and in that of a draw among many numbers, with one record more and without.
 
-Run `python -m benchmarks.service.lookups` (about a minute). Two data sets that differ in what is asked for are asked in
-turn, in one process and without a server: differences of processor time a look-up, and their standard errors over the
-rounds.
+Run `python -m benchmarks.service.lookups` (about two minutes). Two data sets that differ in what is asked for are asked
+in turn, in one process and without a server: differences of processor time a look-up, and their standard errors over
+the rounds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.sparse import csr_array
 
+from app.measurements.strategies.drawn import LEVEL_DIGITS
+from app.privacy.noise import Choice
 from app.spaces.elements import ElementsTensor
 from app.spaces.queries.elements import CompiledElements
 from app.spaces.sparse import SparseTensor
@@ -26,6 +28,8 @@ from app.storage.private_data import ElementsData
 ROUNDS = 21
 ELEMENTS, NODES, EDGES = 100_000, 30_000, 200_000
 DEGREE, LENGTH = 1_000, 100_000
+#: A median of so many records is drawn among so many numbers, at this scale in records.
+RECORDS, NUMBERS, SCALE = 20_000, 10_000, 20
 
 
 def difference(there: Callable[[], object], absent: Callable[[], object], calls: int) -> tuple[float, float, float]:
@@ -70,6 +74,26 @@ def graph(degree: int) -> SparseTensor:
     return SparseTensor(matrix)
 
 
+def scores(counts: np.ndarray) -> np.ndarray:
+    """Of a median: how many records too few or too many lie below each number, in parts that levels are told in."""
+    upto, half = np.cumsum(counts), 10**LEVEL_DIGITS // 2
+    goal = half * counts.sum()
+    return np.minimum(np.minimum(goal - 2 * half * (upto - counts), 2 * half * upto - goal), 0)
+
+
+def spreads() -> dict[str, np.ndarray]:
+    """Numbers of records, by how they are spread."""
+    rng, ends, one = np.random.default_rng(3), np.zeros(NUMBERS, np.int64), np.zeros(NUMBERS, np.int64)
+    ends[[0, -1]], one[NUMBERS // 3] = RECORDS // 2, RECORDS
+    crowded = np.clip(rng.lognormal(math.log(NUMBERS / 8), 0.8, RECORDS), 0, NUMBERS - 1).astype(np.int64)
+    return {
+        "half of the records at either end": ends,
+        "evenly many at each": np.bincount(rng.integers(0, NUMBERS, RECORDS), minlength=NUMBERS),
+        "crowded at the lower end": np.bincount(crowded, minlength=NUMBERS),
+        "all of them at one": one,
+    }
+
+
 def main() -> None:
     def looked_up(element: str, calls: int) -> tuple[float, float, float]:
         query = CompiledElements((element,), np.array([1]), 0, 0.0)
@@ -87,6 +111,14 @@ def main() -> None:
         f"a cut from one node of {DEGREE:,} edges or of none": summed([7], 2_000),
     }.items():
         print(f"{name}: {absent:.2f} us, where it is there {more:+.3f} us (standard error {error:.3f})")
+    choice = Choice(SCALE * 10**LEVEL_DIGITS)
+    for name, counts in spreads().items():
+        without, more = scores(counts), scores(counts + (np.arange(NUMBERS) == 0))
+        usual, beyond, error = difference(lambda: choice.of(more), lambda: choice.of(without), 20)  # noqa: B023
+        print(
+            f"a draw among {NUMBERS:,} numbers, {name}: {usual / 1000:.2f} ms, with one record more "
+            f"{beyond / 1000:+.3f} ms (standard error {error / 1000:.3f})"
+        )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import pickle
 import random
 import time
 from collections.abc import Iterator
@@ -15,15 +17,18 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 
-from app.audit.against_log import Due, Found
+from app.audit.against_log import NUMBERS, Due, Found
 from app.audit.watching import Differs
-from app.bootstrap.audit_worker import AT_ONCE, ProcessChecker
+from app.bootstrap import audit_worker
+from app.bootstrap.audit_worker import AT_ONCE, MOST_WAITING, ProcessChecker, _Spread
 from app.bootstrap.release_worker import ProcessFinisher
 from app.bootstrap.table_finisher import TableFinisher
+from app.services import replay_tasks
 from app.services.closed_forms import Damaged, sealed
-from app.services.replay_tasks import carried_out, found_in, written
+from app.services.replay_tasks import carried_out, found_in, name_of, written
+from app.storage import tables as t
 from app.storage.database import make_engines
 from app.storage.job_table import JobTable
 from curator_client.proofs.findings import Unfollowed
@@ -44,7 +49,11 @@ def nothing(_: float) -> None:
 def through_forms(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
     """Each transcript replayed as on another machine, which has the bytes of a task and nothing else."""
     for each in due:
-        yield each if isinstance(each, Unfollowed) else found_in(carried_out(written(each)[1], nothing))
+        if isinstance(each, Unfollowed):
+            yield each
+        else:
+            task = written(each)[1]
+            yield found_in(carried_out(task, nothing), name_of(task))
 
 
 @pytest.mark.unit
@@ -103,21 +112,25 @@ def test_a_task_holds_what_auditors_have_and_nothing_more(tmp_path: Path) -> Non
 # ---------------------------------------------------------------------- the closed forms
 
 
+#: The name of a task.
+TASK = name_of(b"a task")
+
+
 def one_found() -> bytes:
     names = ("entries", "forfeit_answers", "hypothesis_answers", "estimate_answers", "cached_answers")
     numbers = dict.fromkeys((*names, "unverified_answers", "measurement_answers"), 3)
     summary = {"status": "open", "head_hash": "ab", **numbers}
-    told = {"beyond": 1, "made": ["00ff"], "misplaced": True, "missing": 2, "summary": summary}
+    told = {"of": TASK, "beyond": 1, "made": ["00ff"], "misplaced": True, "missing": 2, "summary": summary}
     return sealed("replay-result", orjson.dumps(told))
 
 
 @pytest.mark.unit
 def test_what_was_found_is_read() -> None:
-    found = found_in(one_found())
+    found = found_in(one_found(), TASK)
     assert isinstance(found, Found)
     assert (found.beyond, found.missing, found.misplaced, found.made) == (1, 2, True, {b"\x00\xff"})
-    told = {"problem": "p", "entry": 3, "movement": None, "differs": True}
-    broken = found_in(sealed("replay-result", orjson.dumps(told)))
+    told = {"of": TASK, "problem": "p", "entry": 3, "movement": None, "differs": True}
+    broken = found_in(sealed("replay-result", orjson.dumps(told)), TASK)
     assert isinstance(broken, Differs)
     assert (broken.problem, broken.entry, broken.movement) == ("p", 3, None)
 
@@ -129,14 +142,14 @@ def test_a_bit_that_has_changed_is_seen(at: float, bit: int) -> None:
     content = bytearray(one_found())
     content[int(at * len(content))] ^= 1 << bit
     with pytest.raises(Damaged):
-        found_in(bytes(content))
+        found_in(bytes(content), TASK)
 
 
 @pytest.mark.unit
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_form_are_refused(content: bytes) -> None:
     with pytest.raises(Damaged):
-        found_in(content)
+        found_in(content, TASK)
     with pytest.raises(Damaged):
         carried_out(content, nothing)
 
@@ -145,7 +158,12 @@ def test_bytes_that_are_no_form_are_refused(content: bytes) -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        {"of": None},
+        {"of": name_of(b"another")},
         {"beyond": "1"},
+        {"beyond": -1},
+        {"missing": 1 << 53},
+        {"summary": {"status": "open", "head_hash": "ab", **dict.fromkeys(NUMBERS, 1 << 63)}},
         {"missing": True},
         {"misplaced": 0},
         {"made": ["xy"]},
@@ -155,13 +173,89 @@ def test_bytes_that_are_no_form_are_refused(content: bytes) -> None:
         {"problem": "p"},
         {"problem": 7, "differs": False, "entry": None, "movement": None},
         {"problem": "p", "differs": False, "entry": "1", "movement": None},
+        {"problem": "p", "differs": False, "entry": 1, "movement": -1},
     ],
 )
 def test_a_finding_of_another_form_is_refused(change: dict[str, Any]) -> None:
     """A worker is not trusted to write what it should. Catches a report with whatever it wrote."""
     told = orjson.loads(one_found().split(b"\n", 1)[1])
     with pytest.raises(Damaged):
-        found_in(sealed("replay-result", orjson.dumps({**told, **change})))
+        found_in(sealed("replay-result", orjson.dumps({**told, **change})), TASK)
+
+
+@pytest.mark.unit
+def test_what_another_version_found_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that was not upgraded with its server may not know a rule. Catches a verdict by the rules of before."""
+    tasks: list[bytes] = []
+
+    def replays(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
+        for each in due:
+            assert isinstance(each, Due)
+            again, task = written(each)
+            tasks.append(task)
+            yield again.replayed(MEMORY, lambda _: None)
+
+    found_of(folder_of(tmp_path, log_of(played())), replays)
+    (task,) = tasks
+    assert isinstance(found_in(carried_out(task, nothing), name_of(task)), Found)
+    with monkeypatch.context() as patch:
+        patch.setattr(replay_tasks, "__version__", "0.0.1")
+        old = carried_out(task, nothing)
+    with pytest.raises(Damaged, match="another version"):
+        found_in(old, name_of(task))
+
+
+@pytest.mark.unit
+def test_only_so_many_sessions_wait_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is replayed elsewhere, and nobody does it. Catches an audit that holds all sessions behind it in
+    memory, which is bounded."""
+    asked, pulled = list[Any](), 0
+
+    def due(first: Due) -> Iterator[Due | Unfollowed]:
+        nonlocal pulled
+        yield first
+        for pulled in range(1, 10 * MOST_WAITING):
+            yield Unfollowed(f"session {pulled}")
+
+    def back(_: Any) -> bytes:
+        word, awaited = pickle.loads(asked[-1])
+        assert word == "replayed"
+        assert pulled <= MOST_WAITING
+        return pickle.dumps([(0, None)] if awaited else [])
+
+    monkeypatch.setattr(audit_worker, "send", lambda _, content: asked.append(content))
+    monkeypatch.setattr(audit_worker, "receive", back)
+
+    def replays(each: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
+        first = next(each)
+        assert isinstance(first, Due)
+        found = list(_Spread(None, MEMORY)(due(first)))  # type: ignore[arg-type]
+        assert isinstance(found[0], Found)
+        said = [one.problem for one in found[1:] if isinstance(one, Unfollowed)]
+        assert said == [f"session {number}" for number in range(1, 10 * MOST_WAITING)]
+        yield found[0]
+
+    assert found_of(folder_of(tmp_path, log_of(played())), replays)[0]["verdict"] == "holds"
+    assert pulled == 10 * MOST_WAITING - 1
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("parts", "away"), [(9, 1), (7, 0)])
+def test_a_process_hands_on_what_its_memory_holds_several_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, away: int
+) -> None:
+    """It may take so many times as much as a transcript has. Catches an audit that needs more memory with others than
+    by itself, where it is read line by line."""
+    sent = list[bytes]()
+    monkeypatch.setattr(audit_worker, "send", lambda _, content: sent.append(content))
+    monkeypatch.setattr(audit_worker, "receive", lambda _: pickle.dumps([(0, None)]))
+    length = sum(len(line) + 1 for line in played().lines)
+
+    def replays(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
+        yield from _Spread(None, parts * length)(due)  # type: ignore[arg-type]
+
+    assert found_of(folder_of(tmp_path, log_of(played())), replays)[0]["verdict"] == "holds"
+    assert [pickle.loads(each)[0] for each in sent].count("replay") == away
 
 
 @pytest.mark.unit
@@ -249,6 +343,27 @@ def test_what_others_cannot_do_is_done_here(
     assert told_of(auditor) == alone
 
 
+class Confused(ProcessFinisher):
+    """Somebody else, who tells of every transcript what he found of the first one."""
+
+    first: bytes | None = None
+
+    def finish(self, task: bytes, progress: Any) -> bytes:
+        Confused.first = Confused.first or super().finish(task, progress)
+        return Confused.first
+
+
+@pytest.mark.api
+@pytest.mark.slow
+def test_what_was_found_of_another_transcript_is_not_believed(
+    service: Service, auditor: httpx.Client, alone: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a session that holds because another one does."""
+    checking(service, ProcessChecker(MEMORY, lambda: Confused(MEMORY)), monkeypatch)
+    assert told_of(auditor) == alone
+    assert Confused.first is not None
+
+
 @pytest.fixture
 def engine(postgres_url: str) -> Iterator[Engine]:
     _, made = make_engines(postgres_url)
@@ -282,6 +397,50 @@ def test_workers_over_the_table_may_fall_silent(
         assert told_of(auditor) == alone
     last = auditor.get(f"/v1/audits/{id}").json()
     assert (last["verdict"], last["result"]) == alone[:2]
+    assert rows(engine) == []
+
+
+#: What a role of workers may write in place of an end, each about a job that it has or has not taken.
+NONSENSE: list[dict[str, Any]] = [
+    {"status": "ended", "end": "done", "result": b""},
+    {"status": "ended", "end": "done", "result": None},
+    {"status": "ended", "end": "done", "result": b"\x00" * 4000},
+    {"status": "waiting", "end": "done", "result": one_found(), "progress": math.nan},
+    {"status": "ended", "end": "refused", "result": b"{}", "progress": math.inf},
+    {"status": "ended", "end": "refused", "result": sealed("refusal", b'{"refusal":"CuratorError","detail":"d"}')},
+    {
+        "status": "ended",
+        "end": "refused",
+        "result": sealed("refusal", b'{"refusal":"CuratorError","detail":"d","extra":{"detail":"e","self":1}}'),
+    },
+    {"status": "ended", "end": "late", "result": b"\xff\xfe", "progress": -1e308},
+    {"status": "of tomorrow", "end": "unknown", "result": b"x", "claims": 2**31 - 1},
+    {"status": "running", "worker": None, "beat": -1.0, "claims": -5, "end": "died", "result": b"x"},
+]
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_whatever_a_worker_writes_the_same_is_found(
+    auditor: httpx.Client, alone: Told, by_table: JobTable, engine: Engine
+) -> None:
+    """Nonsense of ten kinds, in turn, and no worker that works. Catches an audit that fails of what its helpers write,
+    and a verdict of it."""
+    assert isinstance(by_table, JobTable)
+    id, number = started(auditor), 0
+    while auditor.get(f"/v1/audits/{id}").json()["status"] != "done":
+        for row in rows(engine):
+            with engine.begin() as connection:
+                told = NONSENSE[number % len(NONSENSE)]
+                connection.execute(update(t.jobs).where(t.jobs.c.id == row.id, t.jobs.c.end.is_(None)).values(told))
+            number += 1
+    last = auditor.get(f"/v1/audits/{id}").json()
+    assert (last["verdict"], last["result"]) == alone[:2]
+    forms = ("application/json", "text/html")
+    for form, told_alone in zip(forms, alone[2:], strict=True):
+        assert auditor.get(last["links"]["report"], headers={"Accept": form}).content == told_alone
+    assert number >= AT_ONCE
     assert rows(engine) == []
 
 

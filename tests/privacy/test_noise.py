@@ -4,6 +4,7 @@ import copy
 import math
 import os
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from decimal import Decimal
@@ -271,6 +272,24 @@ def test_a_choice_among_scores_far_apart_is_the_greatest() -> None:
     far = np.array([2**60 - 1, 2**60, -(2**62)])
     assert {Choice(Fraction(1, 50)).of(far) for _ in range(20)} == {1}
     assert Choice(1).of(np.array([-5])) == 0
+
+
+def test_scores_take_the_same_room_whatever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And differ as they did. Would catch a draw among many scores of nothing that is faster than one among others:
+    half of the records at either end, and the same with one record more, were told apart by it in four of five pairs.
+    """
+    told: list[list[int]] = []
+    choice = Choice(3)
+    monkeypatch.setattr(choice, "_measure", lambda scores: told.append(scores) or 0)
+    given = [[0] * 3, [0, -500_000, -500_000], [7, 2**60, -(2**60) + 1], [2**62, 2**61 + 1], [-(2**62)]]
+    for scores in given:
+        assert choice.of(np.array(scores)) == 0
+    assert {sys.getsizeof(score) for scores in told for score in scores} == {sys.getsizeof(2**60)}
+    for scores, moved in zip(given, told, strict=True):
+        assert [score - scores[0] for score in scores] == [score - moved[0] for score in moved]
+    far = [2**61, -(2**62)]
+    choice.of(np.array(far))
+    assert told[-1] == far
 
 
 @pytest.mark.parametrize("scale", [0, -1, Fraction(2**62) + 1, Decimal("NaN")])

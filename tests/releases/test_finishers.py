@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 import psycopg
 import pytest
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, event, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ProgrammingError
 
@@ -35,7 +35,7 @@ from app.bootstrap.working import Worker
 from app.declarations.errors import InvalidRequest
 from app.releases.finishing import TookTooLong, WorkerDied
 from app.services.release_jobs import Finisher
-from app.services.replay_tasks import found_in, written
+from app.services.replay_tasks import found_in, name_of, written
 from app.settings import Settings
 from app.storage import tables as t
 from app.storage.database import make_engines
@@ -275,7 +275,7 @@ def test_a_replay_is_the_same_wherever_it_is_made(made: Callable[[float], Finish
         for each in due:
             assert isinstance(each, Due)
             sent.append(written(each)[1])
-            yield found_in(finisher.finish(sent[-1], nothing))
+            yield found_in(finisher.finish(sent[-1], nothing), name_of(sent[-1]))
 
     assert orjson.dumps(found_of(kept, replays)) == orjson.dumps(found_of(kept))
     assert len(sent) == 1
@@ -457,6 +457,53 @@ def test_what_is_too_large_for_a_row_is_told(jobs: JobTable, engine: Engine, mon
     with pytest.raises(WorkerDied, match="CURATOR_FINISHER=process"):
         TableFinisher(jobs, 60.0, "release").finish(b"x" * 11, nothing)
     assert rows(engine) == []
+
+
+def test_more_than_can_come_of_a_replay_is_not_fetched(
+    jobs: JobTable, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker may write what it likes. Catches a server that reads what its memory does not hold, eight at a time."""
+    monkeypatch.setattr(table_finisher, "REPLAY_BYTES", 10)
+    for length, ended in ((14, type(None)), (15, WorkerDied)):
+        asked = Asked(TableFinisher(jobs, 60.0, "replay"), b"task")
+        eventually(lambda: len(rows(engine)) == 1)
+        claim = jobs.claim()
+        assert claim is not None
+        assert jobs.end(claim, "done", b"x" * length)
+        assert isinstance(asked.ended(), ended)
+    assert "longer than" in str(asked.error)
+    id = jobs.put("replay", b"task", 60.0)
+    claim = jobs.claim()
+    assert claim is not None
+    assert jobs.end(claim, "done", b"x" * 11)
+    told = jobs.standing(id, 10)
+    assert told is not None
+    assert (told.end, told.result) == ("done", None)
+
+
+def test_jobs_are_put_out_one_after_another(jobs: JobTable, engine: Engine) -> None:
+    """Eight that are long, at once. Catches an audit that has all connections of its server while it hands out
+    transcripts, so that requests wait for half a second."""
+    begun, most = 0, 0
+
+    def before(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        nonlocal begun, most
+        begun += statement.startswith("INSERT")
+        most = max(most, begun)
+
+    def after(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        nonlocal begun
+        begun -= statement.startswith("INSERT")
+
+    event.listen(engine, "before_cursor_execute", before)
+    event.listen(engine, "after_cursor_execute", after)
+    threads = [threading.Thread(target=jobs.put, args=("replay", os.urandom(4 << 20), 60.0)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(rows(engine)) == 8
+    assert most == 1
 
 
 # ---------------------------------------------------------------------- a cluster of Dask
