@@ -25,13 +25,25 @@ from app.services.ports import DatasetRow, Holding, LedgerKind, LedgerRow, Sessi
 def account_of(row: DatasetRow, budget: Budget, holdings: Iterable[Holding]) -> Account:
     """Where a data set stands: the exact sums over its sessions, and what was forfeited beside them."""
     forfeited = Amounts(Decimal(row.forfeited), Decimal(row.forfeited_pure))
-    return Account.over(budget, ((_share(each), each.sessions) for each in holdings), forfeited, impure=row.impure)
+    return Account.over(budget, _shares(holdings), forfeited, impure=row.impure)
 
 
 def account_of_owner(owner: str, budget: Budget, holdings: Iterable[Holding]) -> Account:
     """Where somebody stands with a data set: the exact sums over his sessions."""
-    his = [(_share(each), each.sessions) for each in holdings if each.owner == owner]
+    his = _shares(each for each in holdings if each.owner == owner)
     return Account.over(budget, his, impure=any(share.spent.pure is None for share, _ in his))
+
+
+def _shares(holdings: Iterable[Holding]) -> list[tuple[Share, int]]:
+    """What is held and spent, added up. Nobody holds less than nothing: where movements come to that more was charged
+    than was taken. All of it counts as spent, and whoever looks for the fault must see that.
+    """
+    found = []
+    for each in added_up(holdings):
+        held, pure = max(each.reserved, "0", key=Decimal), each.reserved_pure
+        own = replace(each, reserved=held, reserved_pure=None if pure is None else max(pure, "0", key=Decimal))
+        found.append((_share(own), own.sessions))
+    return found
 
 
 def stood(standing: Iterable[Holding], opened: Holding, closed: Iterable[Holding]) -> list[Holding]:
