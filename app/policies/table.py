@@ -473,7 +473,7 @@ class Policy:
             return prediction, None
         if self.mode == "laplace":
             return prediction, self._alone(question, left)
-        missed = of_looks(1 - confidence, self._bought[question.marginal_of(self._sizes)]) if adaptive else None
+        missed = self._missed(question, confidence) if adaptive else None
         buy = self._share(question, left, prediction, 1 + slack, missed)
         if buy is None and not self.residuals.begun:
             raise OutOfReach(self._funds.renyi, left)
@@ -560,7 +560,7 @@ class Policy:
         unbiased = self.residuals.unbiased(question)
         values = self.value(question, bought, unbiased) if given is None else given
         if adaptive:
-            missed = of_looks(1 - confidence, self._bought[question.marginal_of(self._sizes)])
+            missed = self._missed(question, confidence)
             fresh = () if bought is None else bought.counts
             unbiased, reaches = self._chosen(question, unbiased, fresh, missed)
         else:
@@ -577,6 +577,10 @@ class Policy:
         # Values that were given before have an interval of the model's only where there is no other.
         fitted = not unbiased.estimable.all() or (given is None and not question.additive)
         return replace(found, converged=not fitted or self._fit(question).converged)
+
+    def _missed(self, question: Question, confidence: float, ahead: int = 0) -> float:
+        """What intervals of a question may miss that is looked at now, or after so many purchases more."""
+        return of_looks(1 - confidence, self._bought[question.marginal_of(self._sizes)] + ahead)
 
     def most_records(self, missed: float) -> float | None:
         """How many records there are at most, but with a probability, whatever was chosen by what was released; None
@@ -873,7 +877,7 @@ class Policy:
         """
         before = self.residuals
         if adaptive:
-            missed = of_looks(1 - confidence, self._bought[question.marginal_of(self._sizes)] + 1)
+            missed = self._missed(question, confidence, ahead=1)
             before, confidence = before.fresh(), 1 - missed * (1 - OLD_PART)
         return before.reaches_after(question, buy.strategy, buy.noise, confidence)
 
@@ -888,7 +892,7 @@ class Policy:
         marginal = question.marginal_of(self._sizes)
         before = self.residuals
         if adaptive:
-            missed = of_looks(1 - confidence, self._bought[marginal] + 1)
+            missed = self._missed(question, confidence, ahead=1)
             reaches = self._chosen(question, known, (), missed)[1]
             # What was released before may have chosen the question: new noise alone must do.
             before = self.residuals.fresh()

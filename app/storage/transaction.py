@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 from psycopg.waiting import Wait
 from sqlalchemy import ColumnElement, Connection, Table, func, insert, literal, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import insert as pg_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from app.services.ports import (
@@ -240,6 +242,20 @@ class BaseTransaction:
             self.connection.execute(insert(_TABLES[type(row)]), values)
         except IntegrityError as error:
             raise StoreConflict from error
+
+    def _put(self, table: Table, rows: Sequence[Mapping[str, Any]], *, replace: bool = True) -> None:
+        """Add rows. Of those whose primary key is there all else is replaced, or nothing without ``replace``."""
+        if not rows:
+            return
+        added = (pg_insert if self._locks else sqlite_insert)(table)
+        keys = [column.name for column in table.primary_key]
+        changed = {name: added.excluded[name] for name in rows[0] if name not in keys}
+        one = (
+            added.on_conflict_do_update(index_elements=keys, set_=changed)
+            if replace
+            else added.on_conflict_do_nothing()
+        )
+        self.connection.execute(one, rows)
 
     def _change(self, table: Table, *which: ColumnElement[bool], **values: Any) -> int:
         """Change rows; how many there were."""

@@ -7,7 +7,7 @@ import math
 import pickle
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,13 +80,8 @@ def test_the_same_is_found_of_whatever_is_changed(tmp_path: Path) -> None:
     assert any("does not have the line that the log has" in says for says in seen)
 
 
-@pytest.mark.unit
-def test_a_task_holds_what_auditors_have_and_nothing_more(tmp_path: Path) -> None:
-    """Line by line; beside those a line of numbers and hashes. Catches a number, a name or a key of the server in what
-    is handed to machines that see nothing else.
-    """
-    kept = folder_of(tmp_path, log_of(played()))
-    tasks: list[bytes] = []
+def writing_down(tasks: list[bytes]) -> Callable[[Iterator[Due | Unfollowed]], Iterator[Found | Unfollowed]]:
+    """Replays here, and keeps what would be handed on."""
 
     def replays(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
         for each in due:
@@ -95,7 +90,17 @@ def test_a_task_holds_what_auditors_have_and_nothing_more(tmp_path: Path) -> Non
             tasks.append(task)
             yield again.replayed(MEMORY, lambda _: None)
 
-    assert found_of(kept, replays)[0]["verdict"] == "holds"
+    return replays
+
+
+@pytest.mark.unit
+def test_a_task_holds_what_auditors_have_and_nothing_more(tmp_path: Path) -> None:
+    """Line by line; beside those a line of numbers and hashes. Catches a number, a name or a key of the server in what
+    is handed to machines that see nothing else.
+    """
+    kept = folder_of(tmp_path, log_of(played()))
+    tasks: list[bytes] = []
+    assert found_of(kept, writing_down(tasks))[0]["verdict"] == "holds"
     ((_, first, *rest),) = (task.splitlines() for task in tasks)
     lines = (kept / "entries.ndjson").read_bytes().splitlines()
     assert set(rest) <= {*lines, *played().lines}
@@ -187,15 +192,7 @@ def test_a_finding_of_another_form_is_refused(change: dict[str, Any]) -> None:
 def test_what_another_version_found_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that was not upgraded with its server may not know a rule. Catches a verdict by the rules of before."""
     tasks: list[bytes] = []
-
-    def replays(due: Iterator[Due | Unfollowed]) -> Iterator[Found | Unfollowed]:
-        for each in due:
-            assert isinstance(each, Due)
-            again, task = written(each)
-            tasks.append(task)
-            yield again.replayed(MEMORY, lambda _: None)
-
-    found_of(folder_of(tmp_path, log_of(played())), replays)
+    found_of(folder_of(tmp_path, log_of(played())), writing_down(tasks))
     (task,) = tasks
     assert isinstance(found_in(carried_out(task, nothing), name_of(task)), Found)
     with monkeypatch.context() as patch:

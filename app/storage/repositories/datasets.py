@@ -8,8 +8,6 @@ from typing import Any
 
 import orjson
 from sqlalchemy import ColumnElement, Select, case, func, literal, select
-from sqlalchemy.dialects.postgresql import insert as pg_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from app.services.ports import DatasetRow, Holding
 from app.storage import tables as t
@@ -135,12 +133,7 @@ class Datasets(BaseTransaction):
 
     def set_grant(self, dataset: str, principal: str, epsilon: str) -> None:
         """Set an analyst's cap on a data set."""
-        added = (pg_insert if self._locks else sqlite_insert)(t.grants)
-        self.connection.execute(
-            added.values(dataset=dataset, principal=principal, epsilon=epsilon).on_conflict_do_update(
-                index_elements=["dataset", "principal"], set_={"epsilon": added.excluded.epsilon}
-            )
-        )
+        self._put(t.grants, [{"dataset": dataset, "principal": principal, "epsilon": epsilon}])
 
     def grants(self, dataset: str) -> dict[str, str]:
         """All caps on a data set by whose they are, as decimal strings."""
@@ -229,10 +222,7 @@ class Datasets(BaseTransaction):
             }
             for each in sums
         ]
-        added = (pg_insert if self._locks else sqlite_insert)(t.standing)
-        changed = {name: added.excluded[name] for name in ("held", "held_pure", "spent", "spent_pure")}
-        keys = ["dataset", "owner", "pure"]
-        self.connection.execute(added.on_conflict_do_update(index_elements=keys, set_=changed), rows)
+        self._put(t.standing, rows)
         gone = list(settled)
         if gone:
             self._change(t.sessions, s.id.in_(gone), settled=True)

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, String, case, cast, exists, func, literal, null, select
-from sqlalchemy.dialects.postgresql import insert as pg_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from app.services.ports import Holding, LedgerKind, LedgerRow
 from app.storage import tables as t
@@ -91,8 +89,7 @@ class Ledger(BaseTransaction):
         That nobody else does is so until the commit.
         """
         state = t.ledger_state
-        added = (pg_insert if self._locks else sqlite_insert)(state).values(id=1, movement=0)
-        self.connection.execute(added.on_conflict_do_nothing())
+        self._put(state, [{"id": 1, "movement": 0}], replace=False)
         held = select(state.c.movement).with_for_update(skip_locked=True)
         reached = self.connection.execute(held).scalar_one_or_none()
         if reached is None or reached >= last:
@@ -122,9 +119,5 @@ class Ledger(BaseTransaction):
             for dataset, standing in sums.items()
             for each in standing
         ]
-        if rows:
-            added = (pg_insert if self._locks else sqlite_insert)(t.ledger_sums)
-            changed = {name: added.excluded[name] for name in ("reserved", "spent", "reserved_pure", "spent_pure")}
-            keys = ["dataset", "owner", "pure"]
-            self.connection.execute(added.on_conflict_do_update(index_elements=keys, set_=changed), rows)
+        self._put(t.ledger_sums, rows)
         self._change(t.ledger_state, t.ledger_state.c.id == 1, movement=last)
