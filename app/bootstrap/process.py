@@ -7,7 +7,8 @@ import multiprocessing
 import os
 import resource
 import signal
-import sys
+import threading
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import structlog
@@ -51,13 +52,27 @@ def allow_open_files(number: int) -> None:
             logger.warning("fewer files may be open than connections need", allowed=granted, needed=number)
 
 
-def end_with_parent() -> None:
-    """Have this process drain and end when its supervisor dies: an orphan would go on holding the port."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
+def end_with_supervisor() -> None:
+    """Have this process drain and end when its supervisor dies, or what it was forked from: without the one it would
+    go on holding the port, without the other nobody would know of it.
+    """
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if not parent.is_alive():  # it died before prctl was called
-            sys.exit(0)
+        watching = threading.Thread(target=_end_after, args=(supervisor,), name="supervisor", daemon=True)
+        watching.start()
+
+
+def _end_after(supervisor: BaseProcess) -> None:
+    supervisor.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def single_threaded() -> dict[str, str]:
+    """The environment in which a process of this program has one thread, so that it may fork."""
+    return dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1") | {
+        "JE_ARROW_MALLOC_CONF": "background_thread:false"
+    }
 
 
 def worker_environment() -> dict[str, str]:
@@ -68,9 +83,7 @@ def worker_environment() -> dict[str, str]:
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_SECRET)}
     places = [str(Path(__file__).resolve().parents[2]), environment.get("PYTHONPATH", "")]
-    single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    single["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
-    return {**environment, **single, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+    return {**environment, **single_threaded(), "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 def die_with_parent() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import signal
 import sys
 from contextlib import suppress
@@ -20,7 +21,13 @@ from app.bootstrap.lifecycle import DRAIN_SECONDS
 from app.bootstrap.logs import configure_logs
 from app.bootstrap.places import check_place, note_of_ledger, place_of_files
 from app.bootstrap.preconditions import StartRefused, data_lock, operators_settings
-from app.bootstrap.process import allow_open_files, end_with_parent, forbid_core_dumps, share_heaps
+from app.bootstrap.process import (
+    allow_open_files,
+    end_with_supervisor,
+    forbid_core_dumps,
+    share_heaps,
+    single_threaded,
+)
 from app.bootstrap.wiring import build
 from app.http.metrics import forget_others, shared_folder, sharing
 from app.server.protocol import HttpProtocol
@@ -88,7 +95,7 @@ def application() -> FastAPI:
     settings = Settings()
     forbid_core_dumps()
     share_heaps()
-    end_with_parent()
+    end_with_supervisor()
     configure_logs(settings.log_level)
     # Lanes and workers use all cores already. A linear algebra library that splits small products over its own threads
     # waits for the slowest of them, which on a busy machine takes many times as long as the product.
@@ -158,8 +165,10 @@ def serve(host: str, port: int, workers: int) -> None:
             ws="none",
         )
         if workers > 1:
+            os.environ.update(single_threaded())
             with sharing() as folder:
-                supervisor = Supervisor(config, [config.bind_socket()], partial(forget_others, folder))
+                forget = partial(forget_others, folder)
+                supervisor = Supervisor(config, [config.bind_socket()], forget, "app.bootstrap.home")
                 supervisor.run()
             if supervisor.failed:
                 sys.exit(STARTUP_FAILURE)

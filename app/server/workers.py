@@ -1,7 +1,12 @@
-"""Several worker processes behind one socket: a worker that ends is replaced at once, a busy one is left alone."""
+"""Several worker processes behind one socket: a worker that ends is replaced at once, a busy one is left alone.
+
+Workers are forked from a process that has imported the program and does nothing else: it has one thread, draws no noise
+and opens nothing. A worker begins in a moment, and shares the memory of what was imported with the others.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import socket
 import time
@@ -10,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import structlog
 import uvicorn
+from uvicorn import _subprocess
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
@@ -31,12 +37,17 @@ class Supervisor(Multiprocess):
         config: of the server; a worker silent for ``timeout_worker_healthcheck`` seconds is taken for hung.
         sockets: the sockets that the workers share.
         changed: called with the process ids of the working workers whenever they change.
+        home: the module that imports what workers run.
     """
 
     def __init__(
-        self, config: uvicorn.Config, sockets: list[socket.socket], changed: Callable[[set[int]], None]
+        self, config: uvicorn.Config, sockets: list[socket.socket], changed: Callable[[set[int]], None], home: str
     ) -> None:
         super().__init__(config, sockets)
+        # uvicorn has each worker import all anew, and offers no other way.
+        forked = multiprocessing.get_context("forkserver")
+        forked.set_forkserver_preload([home])
+        _subprocess.spawn = forked  # type: ignore[assignment]
         self._changed = changed
         self._known: set[int] = set()
         #: Whether the service ends because it cannot start.

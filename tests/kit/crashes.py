@@ -21,7 +21,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import psutil
 
 from app.storage.database import make_engines
 from app.storage.migrate import pending
@@ -419,8 +418,7 @@ def _wait_for_replies(clients: Clients, chance: random.Random) -> None:
 
 def _kill_worker(server: Server, chance: random.Random) -> None:
     """kill -9 to one of a server's workers."""
-    children = psutil.Process(server.pid).children()
-    worker = chance.choice([child for child in children if "spawn_main" in " ".join(child.cmdline())])
+    worker = chance.choice(server.workers())
     worker.kill()
     worker.wait(_PATIENCE)
 

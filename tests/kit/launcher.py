@@ -31,6 +31,8 @@ import socket
 import sys
 import traceback
 from contextlib import suppress
+from multiprocessing import forkserver
+from multiprocessing.connection import arbitrary_address
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -48,10 +50,12 @@ import uvicorn.lifespan.on
 import uvicorn.loops.uvloop
 import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto  # noqa: F401
+from prometheus_client import values
 
 import curator_client._sync.curator  # noqa: F401 - commands themselves look at the terminal as they are imported
 from app.bootstrap import audit_worker, maintenance, preconditions, reader_process, release_worker, serving
 from tests.kit import steps
+from tests.kit.processes import HOME
 
 gc.enable()
 
@@ -138,6 +142,8 @@ def run(order: dict[str, Any]) -> int:
     if serves and order.get("workers", 1) == 1 and "--workers" not in order.get("arguments", ()):
         for module in (reader_process, release_worker, audit_worker):
             fork_nursery(module)
+    elif serves:
+        fork_home()
     os.environ.clear()
     os.environ.update(order["environment"])
     return command(order) if "arguments" in order else serve(order)
@@ -165,6 +171,42 @@ def fork_nursery(module: ModuleType) -> None:
     started = module._NURSERY._started
     forked = [(ours, psutil.Process(pid))]
     module._NURSERY._started = lambda: forked.pop() if forked else started()
+
+
+def fork_home() -> None:
+    """Have at hand what the workers of a server are forked from, forked from here: it is what the server would start,
+    but for the seconds of imports, and has the environment that it would have. Where it ends, the server starts the
+    next one itself.
+    """
+    listener, (alive, held), (read, written) = socket.socket(socket.AF_UNIX), os.pipe(), os.pipe()
+    listener.bind(arbitrary_address("AF_UNIX"))
+    listener.listen()
+    pid = os.fork()
+    if pid == 0:
+        Path("/proc/self/comm").write_text(HOME)
+        os.close(held)
+        os.close(written)
+        with open(read) as told:
+            environment = json.loads(told.read() or os._exit(0))
+        os.environ.clear()
+        os.environ.update(environment)
+        values.ValueClass = values.get_value_class()  # read when it is imported
+        forkserver.main(listener.detach(), alive, ["app.bootstrap.home"])
+        os._exit(0)
+    os.close(alive)
+    os.close(read)
+    server = forkserver._forkserver
+    begun, forked = server.ensure_running, [(listener.getsockname(), held, pid)]
+
+    def ensure_running() -> None:
+        if forked:
+            server._forkserver_address, server._forkserver_alive_fd, server._forkserver_pid = forked.pop()
+            with open(written, "w") as told:
+                json.dump(dict(os.environ), told)
+            listener.close()
+        begun()
+
+    server.ensure_running = ensure_running
 
 
 def serve(order: dict[str, Any]) -> int:

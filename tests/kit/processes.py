@@ -7,6 +7,8 @@ import signal
 
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+#: The name of what the workers of a server are forked from, where the tests have forked it.
+HOME = "home"
 
 
 def end_with_tests() -> None:

@@ -13,17 +13,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
 import numpy as np
+import psutil
 
 from benchmarks.harness import free_port
 from tests.kit.patience import patience
-from tests.kit.processes import end_with_tests
+from tests.kit.processes import HOME, end_with_tests
 from tests.kit.world import ADMIN_KEY, SPEC, Audited, audit_books
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -175,6 +176,18 @@ class Server:
                 return False
             time.sleep(0.002)
         return True
+
+    def workers(self) -> list[psutil.Process]:
+        """The worker processes that live, of a server that has several: children of the one that they are forked from.
+
+        What else the server started is Python's own tracker.
+        """
+        found = []
+        for child in psutil.Process(self.pid).children():
+            with suppress(psutil.NoSuchProcess):  # it has ended since it was listed
+                if child.name() == HOME or "forkserver" in " ".join(child.cmdline()):
+                    found += [each for each in child.children() if each.status() != psutil.STATUS_ZOMBIE]
+        return found
 
     def kill(self) -> None:
         """kill -9, the whole group of a server with several workers."""

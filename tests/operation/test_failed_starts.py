@@ -17,7 +17,7 @@ from app.server.workers import PAUSE_SECONDS
 from app.settings import Settings
 from tests.answering.test_held_rows import plain
 from tests.kit.servers import Caller, Launcher, curator, launching
-from tests.operation.test_supervision import scraped, within, workers
+from tests.operation.test_supervision import scraped, within
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 
@@ -48,13 +48,13 @@ def test_a_worker_ends_while_the_database_is_away(tmp_path: Path, postgres_url: 
         with psycopg.connect(elsewhere, autocommit=True) as connection:
             connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
-            workers(server)[0].kill()
+            server.workers()[0].kill()
             within(90, lambda: not server.alive() or len(failures(launcher)) >= 2)
             assert server.alive()
             assert httpx.get(f"{server.url}/healthz", timeout=10).status_code == 200
             connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
         server.wait_until_ready()
-        within(30, lambda: len(workers(server)) == 2)
+        within(30, lambda: len(server.workers()) == 2)
         times = failures(launcher)
         assert min(later - earlier for earlier, later in pairwise(times)) >= timedelta(seconds=PAUSE_SECONDS)
         assert "Traceback" not in launcher.logs()

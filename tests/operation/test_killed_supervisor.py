@@ -19,7 +19,6 @@ from tests.kit.patience import patience
 from tests.kit.servers import launching
 from tests.kit.service import head, read_reply
 from tests.kit.world import ADMIN_KEY
-from tests.operation.test_supervision import workers
 
 pytestmark = [pytest.mark.adversarial, pytest.mark.postgres]
 
@@ -51,8 +50,8 @@ def test_workers_that_outlive_it_keep_others_out(tmp_path: Path, postgres_url: s
     (tmp_path / "elsewhere").mkdir()
     with launching(tmp_path / "data", postgres_url) as launcher:
         server = launcher.start(workers=2).wait_until_ready()
-        eventually(lambda: len(workers(server)) == 2)
-        left, begun = workers(server), psutil.Process(server.pid).children(recursive=True)
+        eventually(lambda: len(server.workers()) == 2)
+        left, begun = server.workers(), psutil.Process(server.pid).children(recursive=True)
         with socket.create_connection(("127.0.0.1", server.port), 60) as line:
             line.sendall(head("POST", "/v1/plans", ADMIN_KEY, Content_Length=2, Expect="100-continue"))
             stream = line.makefile("rb")

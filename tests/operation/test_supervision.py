@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 
 from app.settings import Settings
@@ -31,19 +30,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> It
             logs = launcher.logs()
         assert "Traceback" not in logs
         assert '"level": "error"' not in logs
-
-
-def workers(server: Server) -> list[psutil.Process]:
-    """Those that live: what else the supervisor started is Python's own tracker."""
-    return [child for child in psutil.Process(server.pid).children() if works(child)]
-
-
-def works(child: psutil.Process) -> bool:
-    """Whether it is a worker that lives."""
-    try:
-        return child.status() != psutil.STATUS_ZOMBIE and "spawn_main" in " ".join(child.cmdline())
-    except psutil.NoSuchProcess:  # it has ended since it was listed
-        return False
 
 
 def within(seconds: float, holds: Callable[[], bool]) -> None:
@@ -67,20 +53,20 @@ def test_a_silent_worker_hides_nobody(server: Server) -> None:
     """One worker gives no sign of life, as in a long update that holds the interpreter; the other is killed. Catches a
     supervisor that waits for the one before it looks at the other, and one that takes the busy one for dead.
     """
-    within(30, lambda: len(workers(server)) == 2)
+    within(30, lambda: len(server.workers()) == 2)
     time.sleep(1)  # each was asked by now
-    busy, doomed = workers(server)
+    busy, doomed = server.workers()
     busy.suspend()
     try:
         time.sleep(1)
         started = time.monotonic()
         doomed.kill()
-        within(5, lambda: len({worker.pid for worker in workers(server)} - {doomed.pid}) == 2)
+        within(5, lambda: len({worker.pid for worker in server.workers()} - {doomed.pid}) == 2)
         assert time.monotonic() - started < patience(5)
         assert busy.is_running()
     finally:
         busy.resume()
-    assert busy.pid in {worker.pid for worker in workers(server)}
+    assert busy.pid in {worker.pid for worker in server.workers()}
     server.wait_until_ready()
 
 
@@ -118,7 +104,7 @@ def test_kills_under_load(server: Server) -> None:
     try:
         for turn in range(3):
             time.sleep(0.3 + dice.random())
-            alive = workers(server)
+            alive = server.workers()
             for worker in alive if turn == 1 else alive[:1]:
                 worker.kill()
             asked = time.monotonic()
@@ -135,7 +121,7 @@ def test_kills_under_load(server: Server) -> None:
             thread.join()
     # What a start takes on a busy machine, where nobody was left; the wait of old was two minutes.
     assert worst < 30
-    within(20, lambda: len(workers(server)) == 2)
+    within(20, lambda: len(server.workers()) == 2)
     server.wait_until_ready()
     books = Caller(server.url, admin.add("load-auditor", "auditor")).audit()
     recorded = {entry["sequence"]: entry["entry_hash"] for entry in map(json.loads, books[id][1:-1])}
@@ -147,7 +133,7 @@ def test_numbers_are_one(server: Server) -> None:
     """Catches counters of whichever worker replies, which go up and down from one scrape to the next and lose what a
     worker counted that ended, levels of those that are gone, and names in labels.
     """
-    within(30, lambda: len(workers(server)) == 2)
+    within(30, lambda: len(server.workers()) == 2)
     server.wait_until_ready()
     admin = Caller(server.url)
     admin.register("tallied", COUNTS)
@@ -159,8 +145,8 @@ def test_numbers_are_one(server: Server) -> None:
         assert Caller(server.url, key).post(f"/v1/sessions/{id}/queries", asked).status_code == 200
     within(20, lambda: answered(admin) == before + 20)  # an answer is counted when it has left
     assert [answered(Caller(server.url)) for _ in range(8)] == [before + 20] * 8
-    workers(server)[0].kill()
-    within(30, lambda: len(workers(server)) == 2)
+    server.workers()[0].kill()
+    within(30, lambda: len(server.workers()) == 2)
     server.wait_until_ready()
     assert answered(admin) == before + 20
     # Whoever had the session may be gone: it is in somebody's memory again when it is asked.
@@ -186,5 +172,6 @@ def test_numbers_are_one(server: Server) -> None:
 
 def test_what_they_count_is_private(server: Server) -> None:
     """Catches a folder that others may look into, and one that is not shared."""
-    (folder,) = {Path(worker.environ()["PROMETHEUS_MULTIPROC_DIR"]) for worker in workers(server)}
+    mapped = [Path(each.path) for worker in server.workers() for each in worker.memory_maps()]
+    (folder,) = {each.parent for each in mapped if each.parent.name.startswith("curator-metrics-")}
     assert folder.stat().st_mode & 0o777 == 0o700
