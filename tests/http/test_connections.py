@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,8 +17,8 @@ import pytest
 
 from app.services.principals import Principal
 from tests.kit.noise import Noise
-from tests.kit.patience import patience
 from tests.kit.service import RawReply, Service, head, read_reply, refused, serving, unique
+from tests.kit.world import eventually
 
 pytestmark = pytest.mark.adversarial
 
@@ -95,13 +94,6 @@ def ended(line: socket.socket) -> bool:
         return False
     except ConnectionError:
         return True
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + patience(60)
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_idle_connections_of_one_address(house: Service) -> None:

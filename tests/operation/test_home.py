@@ -6,15 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.kit.patience import patience
 from tests.kit.servers import ROOT, Caller, Server, launching
+from tests.kit.world import eventually
 
 #: Prints what each of two processes draws that are forked as workers are: noise in units of its grid, a choice, bits.
 #: At last from a generator that was there before.
@@ -40,13 +38,6 @@ if __name__ == "__main__":
         forked.Process(target=drawn, args=(told,)).start()
     print([told.get(timeout=300), told.get(timeout=300)])
 """
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + patience(seconds)
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def home(server: Server) -> psutil.Process:

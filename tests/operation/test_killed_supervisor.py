@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,19 +13,11 @@ import pytest
 from app.bootstrap.preconditions import StartRefused, standing_still
 from app.settings import Settings
 from app.storage.database import AlreadyServed, DataDirLock
-from tests.kit.patience import patience
 from tests.kit.servers import launching
 from tests.kit.service import head, read_reply
-from tests.kit.world import ADMIN_KEY
+from tests.kit.world import ADMIN_KEY, eventually
 
 pytestmark = [pytest.mark.adversarial, pytest.mark.postgres]
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + patience(seconds)
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def free(folder: Path, server: str | None) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +16,7 @@ from app.storage.database import OVERFLOW, POOL, Leader, make_engines
 from app.storage.log_store import SqlLog
 from app.storage.store import SqlStore
 from tests.kit.patience import patience
+from tests.kit.world import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 
@@ -34,13 +34,6 @@ def processes(postgres_url: str) -> Iterator[Callable[[], tuple[SqlStore, Leader
     yield make
     for store in made:
         store.close()
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + patience(20)
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def leads_now(leader: Leader) -> bool:
