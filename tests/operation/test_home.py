@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.kit.servers import ROOT, Caller, Server, launching
-from tests.kit.world import eventually
+from tests.kit.service import head, read_reply
+from tests.kit.world import ADMIN_KEY, eventually
 
 #: Prints what each of two processes draws that are forked as workers are: noise in units of its grid, a choice, bits.
 #: At last from a generator that was there before.
@@ -89,3 +93,29 @@ class TestAServerFromScratch:
             eventually(lambda: len(server.workers()) == 2)
             server.wait_until_ready()
             assert Caller(server.url).get("/v1/datasets")["items"] == []
+
+    def test_all_are_told_to_end(self, tmp_path: Path, postgres_url: str) -> None:
+        """SIGTERM to the whole group, as a system may send it, while a worker has a request under way. Catches what
+        workers are forked from that ends with the signal: the supervisor would take all workers for dead and end before
+        them, and a container ends with its first process.
+        """
+        with launching(tmp_path / "data", postgres_url) as launcher:
+            server = launcher.command(None, "--workers", "2").wait_until_ready()
+            eventually(lambda: len(server.workers()) == 2)
+            with socket.create_connection(("127.0.0.1", server.port), 60) as line:
+                line.sendall(head("POST", "/v1/plans", ADMIN_KEY, Content_Length=2, Expect="100-continue"))
+                stream = line.makefile("rb")
+                asked = read_reply(stream)
+                assert asked is not None
+                assert asked.status == 100  # a worker is at work on it
+                os.killpg(server.pid, signal.SIGTERM)
+                eventually(lambda: len(server.workers()) == 1)
+                time.sleep(1)
+                assert server.alive()
+                line.sendall(b"[]")
+                reply = read_reply(stream)
+                assert reply is not None
+                assert reply.status == 422
+            assert server.wait_until_ended()
+            assert server.child is not None
+            assert server.child.returncode == 0
