@@ -21,7 +21,7 @@ from app.spaces.counts import NotCounted
 from app.storage import private_store
 from tests.kit.patience import patience
 from tests.kit.plain_counts import PlainCounts
-from tests.kit.world import HIT, World, distinct_queries, query, wait
+from tests.kit.world import ADMIN, HIT, World, distinct_queries, query, wait
 
 pytestmark = pytest.mark.adversarial
 
@@ -189,6 +189,32 @@ def test_numbers_that_cannot_be_counted_leave_no_trace(
     broken.append(False)
     assert world.ask(who, id, query(0, 0))["source"] == "hypothesis"
     world.audit()
+
+
+def test_a_data_set_that_another_server_retires_is_no_fault(
+    worlds: Callable[..., World], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server retires the data set while a question waits for its numbers, whose file is then gone. Catches who
+    is told that an operator must put it back: the session is closed.
+    """
+    world, other = worlds(postgres_url), worlds(postgres_url)
+
+    def retired() -> None:
+        other.built.services.retirement.retire(ADMIN, "listed")
+        raise Unavailable("the file is missing", retry_after=60)
+
+    arrays = private_store._counts_of
+    monkeypatch.setattr(
+        private_store,
+        "_counts_of",
+        lambda space, data: PlainCounts.of(data.array, retired) if space.capacity == LISTED else arrays(space, data),
+    )
+    world.register("listed", capacity=LISTED, budget=BUDGET)
+    who = world.analyst("ann")
+    id = world.open(who, "listed")
+    with pytest.raises(SessionClosed):
+        world.ask(who, id, query(0, 0))
+    assert (world.entries(id), world.movements("listed", id)) == ([], [])
 
 
 def test_numbers_that_are_never_the_right_ones_end(world: World, told_by: Callable[..., None]) -> None:

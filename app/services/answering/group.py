@@ -381,6 +381,8 @@ class Groups:
             raise Unavailable("the database lacks answers of this session: an operator must look", retry_after=60)
         if row.status != "open":
             raise SessionClosed("the session is closed: open another")
+        if ticket.lacks is not None:
+            raise ticket.lacks
         if ticket.kind == "close":
             known_here = live is not None and live.row.sequence >= row.sequence
             recorded_at = live.recorded_at if live is not None and known_here else last_recorded(begin(), row)

@@ -242,12 +242,9 @@ class Lane(threading.Thread):
             return  # the session was closed meanwhile
         del self._parked[ticket.session]
         ticket.came = time.time()
-        if parking.error is None:
-            self._waiting.put_back([ticket])
-        else:
-            ticket.error = parking.error
-            self._context.leave([ticket])
-            self._context.deliver([ticket])
+        # Where they could not be counted, its session may have been closed by another process, and its file be gone.
+        ticket.lacks = parking.error
+        self._waiting.put_back([ticket])
         self._waiting.add(parking.behind)
 
     def _unwritten(self, work: Work | None = None) -> Container[str]:

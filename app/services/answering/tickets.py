@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from app.declarations.errors import CuratorError
 from app.services.idempotency import IdempotencyKey
 from app.services.tracing import FOLLOWED, Trace
 
@@ -31,6 +32,7 @@ class Ticket:
     Attributes:
         answers: those to its first questions, which are recorded, while it waits for what the next one needs.
         waits: how often its next question has waited for numbers that were yet to be counted.
+        lacks: why they could not be counted, where it stands again for its turn since then.
         costly: whether it was found to take long, so that it is answered aside.
         left: whether who sent it has hung up: what was not begun of it is not computed.
         trace: the request that it belongs to, where that is followed.
@@ -48,6 +50,7 @@ class Ticket:
     delivered: bool = False
     answers: list[bytes] = field(default_factory=list)
     waits: int = 0
+    lacks: CuratorError | None = None
     costly: bool = False
     left: bool = False
     trace: Trace | None = field(default_factory=FOLLOWED.get)
