@@ -12,6 +12,7 @@ and for the number of all.
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -52,11 +53,14 @@ _APART = 0.06
 #: and each by this much coarser than the one before beyond; how many there are at least and at most; and when what is
 #: known is enough, in deviations of the noise that could be bought.
 _RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2, 3, 32, 1.5
+#: Where ranges are cut for several quantiles, how many deviations lie at least between the ends for two of them.
+_BETWEEN = 4.0
 #: Far more ranges on one side than are ever measured.
 _FINEST = 1_024
 #: How many ranges there are at most where nobody knows where the quantiles of all records may be, and how many numbers
 #: each has at least: numbers that are told one by one tell sums as well, which are then not bought though they would be
-#: known better. And how many records each group is taken to have where nobody knows.
+#: known better; amounts crowd in ranges of so many. And how many records each group is taken to have where nobody
+#: knows.
 _MOST_ANYWHERE, _LEAST_NUMBERS, _ASSUMED = 64, 10, 1_000.0
 #: The part of the records of a cell that are taken to lie evenly in the logarithm of their distance from zero.
 _CROWDED = 0.5
@@ -71,8 +75,8 @@ _LARGE, _NONE = 12.0, 2.0
 #: The part of the price that draws; how many times as far off the number below a quantile must be by counts alone as by
 #: a draw, on average over groups; how many scales there must be between the quantile of the smallest group and the ends
 #: of the range, for each logarithm of the numbers that may be drawn there; the width of the first range on either side
-#: of what was drawn beside what noise hides; and by how much more than evenly records may crowd in one range where
-#: nobody knows how they are spread.
+#: of what was drawn beside what noise hides; and by how much more than evenly records may crowd in one range of many
+#: numbers where nobody knows how they are spread.
 DRAWN_PART, WORTH_DRAWING, TAILS, _FINE, _CROWDED_IN = 0.7, 3.0, 4.0, 0.5, 3.0
 
 
@@ -166,9 +170,11 @@ class Quantile(Kind[StatisticOfNumbers]):
         records: by the noise of those on one side, and by how unevenly records lie within a range of several numbers.
         """
         below, ends = _below(ranges, within), np.append(np.flatnonzero(np.diff(ranges.labels)), self.asked.places - 1)
-        masses = np.where(np.diff(ends, prepend=-1) > 1, np.diff(below, prepend=0.0), 0.0)
+        numbers = np.diff(ends, prepend=-1)
+        masses = np.where(numbers > 1, np.diff(below, prepend=0.0), 0.0)
         if not self.policy.fits.tells_apart(self.asked.axis, self.asked.places):
-            masses *= _CROWDED_IN
+            # Amounts crowd, and hardly numbers of which a range has few, as ages.
+            masses[numbers >= _LEAST_NUMBERS] *= _CROWDED_IN
         off = []
         for place in places:
             near = place.middle + place.spread * np.linspace(-0.5, 0.5, 9)
@@ -206,7 +212,9 @@ class Quantile(Kind[StatisticOfNumbers]):
         if not self.counts.begun:
             count = np.full(len(count), _ASSUMED)
         off = off.reshape(-1, len(levels)) * count[:, None]
-        gained = np.log(np.maximum(off, 1e-9) / (math.sqrt(2) * scale)).mean()
+        # Either is rounded to a number, by about as many records as that has.
+        rounding = count[:, None] / (places * math.sqrt(12))
+        gained = np.log(np.hypot(off, rounding) / np.hypot(math.sqrt(2) * scale, rounding)).mean()
         least = min(min(level, unit - level) for level in levels) / unit
         tails = count.min() * least / (scale * math.log(places))
         if noise is None or gained < math.log(WORTH_DRAWING) or tails < TAILS:
@@ -263,7 +271,8 @@ class Quantile(Kind[StatisticOfNumbers]):
             share: what is paid.
             allowed: the variance that the numbers below the ends may have.
         """
-        partition = self._cut(places, within, _MOST_FINE)
+        # Their noise does not add up as that of counts does.
+        partition = self._cut(places, within, _MOST_FINE, 0.0)
         marginal = self._marginal(partition)
         if self._tells_numbers or not 2 < marginal.cells <= _MOST_ROW_CELLS:
             return None
@@ -292,9 +301,9 @@ class Quantile(Kind[StatisticOfNumbers]):
         own = question.partitions[question.attributes.index(axis)]
         return bool(own.labels[: self.asked.places].any())
 
-    def _cut(self, places: Sequence[Place], within: FloatArray, most: int) -> Partition:
+    def _cut(self, places: Sequence[Place], within: FloatArray, most: int, between: float = _BETWEEN) -> Partition:
         """The ranges around some places, no more than so many, nor than are measured at once."""
-        ends = np.concatenate([np.array([], np.int64), *(_around(within, place) for place in places)])
+        ends = _around(within, places, between)
         inner = np.unique(ends[(ends > 0) & (ends < self.asked.places)])
         most = max(_LEAST_RANGES, min(most, MOST_CELLS // max(1, self.asked.question.cells)))
         if len(inner) >= most:
@@ -478,25 +487,35 @@ class Quantile(Kind[StatisticOfNumbers]):
             yield Distribution(np.append(0, ends), np.append(0.0, own * below), covariance)
 
 
-def _around(within: FloatArray, place: Place) -> IntArray:
-    """Places that divide numbers into ranges around where a quantile may be: fine as far as it may be off, coarser
+def _around(within: FloatArray, places: Sequence[Place], between: float = _BETWEEN) -> IntArray:
+    """Places that divide numbers into ranges around where quantiles may be: fine as far as they may be off, coarser
     beyond.
 
     Args:
         within: the part of the records up to each place.
-        place: where it may be.
+        places: where they may be.
+        between: how many deviations lie at least between ends for two of them, where ranges are not shorter.
     """
-    # Fewer ranges have less noise in their sums, but tell less of where between their ends a quantile is.
-    step = max(_RANGE, (place.spread / place.hidden / _UNEVEN) ** (1 / 3)) * place.hidden
-    step = max(step, place.spread / _FINEST)
-    offsets, reached = [0.0], 0.0
-    while reached < 1:
-        reached += step
-        offsets.append(reached)
-        if reached > place.spread:
-            step *= _COARSER
-    goals = place.middle + np.concatenate([-np.array(offsets[::-1]), offsets])
-    return np.asarray(np.searchsorted(within, goals[(goals > 0) & (goals < 1)]))
+    goals: list[tuple[float, float, float, float]] = []
+    for place in places:
+        # Fewer ranges have less noise in their sums, but tell less of where between their ends a quantile is.
+        step = max(_RANGE, (place.spread / place.hidden / _UNEVEN) ** (1 / 3)) * place.hidden
+        step = max(step, place.spread / _FINEST)
+        least, reached = between * place.hidden, 0.0
+        goals.append((step, reached, place.middle, min(least, step)))
+        while reached < 1:
+            reached += step
+            goals += [(step, reached, place.middle + side * reached, min(least, step)) for side in (-1, 1)]
+            if reached > place.spread:
+                step *= _COARSER
+    kept: list[float] = []
+    # The finest come first: what another quantile needs nearly there they tell as well.
+    for _, _, goal, gap in sorted(goals):
+        at = bisect(kept, goal)
+        # Those for one quantile are as far apart as they should be, but for rounding.
+        if 0 < goal < 1 and all(abs(goal - other) > 0.99 * gap for other in kept[max(at - 1, 0) : at + 1]):
+            kept.insert(at, goal)
+    return np.searchsorted(within, np.array(kept))
 
 
 def _below(ranges: Partition, within: FloatArray) -> FloatArray:

@@ -111,8 +111,23 @@ def test_ranges_of_very_many_records_are_cut_as_fast() -> None:
     """Of a thousand million records noise hides so few that ranges might be counted by the million, for each level.
     Would catch a plan of a hundred levels that takes a minute."""
     within = np.linspace(0, 1, 10_001)[1:]
-    ends = _around(within, Place(0.5, 0.5, 1.0, 1e-9))
+    ends = _around(within, [Place(0.5, 0.5, 1.0, 1e-9)])
     assert 1_000 < len(ends) < 10_000
+
+
+@pytest.mark.parametrize("spread", [1.0, 0.1])
+def test_several_quantiles_are_told_by_the_same_ranges(spread: float) -> None:
+    """Quartiles that may lie anywhere take hardly more ranges than a median, and none of them short; those that are
+    known better are told finely, each. Would catch ranges that are cut for each level by itself, and have three times
+    the noise together."""
+    within, hidden = np.linspace(0, 1, 100_001)[1:], 0.005
+    levels = (0.25, 0.5, 0.75)
+    ends = _around(within, [Place(level, level, spread, hidden) for level in levels])
+    median = _around(within, [Place(0.5, 0.5, spread, hidden)])
+    assert (np.diff(within[ends]) > 3.9 * hidden).all()
+    assert len(ends) < (2 if spread == 1 else 3) * len(median)
+    for level in levels:
+        assert np.abs(within[ends] - level).min() < (0.001 if spread < 1 else 0.03)
 
 
 def test_under_a_condition_on_the_numbers_themselves_they_are_counted() -> None:
@@ -145,6 +160,20 @@ def test_records_of_several_cells_are_counted() -> None:
     buy = world.statistics.decide(asking(world, question=either), 1.0, None, 0.95)
     assert buy is not None
     assert not isinstance(buy.strategy, DrawnQuantiles)
+
+
+@pytest.mark.parametrize("levels", [(0.5,), (0.25, 0.5, 0.75)])
+def test_first_quantiles_of_few_numbers_are_counted(levels: tuple[float, ...]) -> None:
+    """Of 25,000 records where nobody knows how they are spread: whatever lies in a range of two of 50 numbers, it is
+    told to the number, and a draw tells no more. Amounts may crowd in one range. Would catch ages that are taken to
+    crowd as amounts do, and draws of parts of a number."""
+    for places, drawn in ((50, False), (5_000, True)):
+        policy = Policy(Residuals((2, places, 2), 25_000.0), means(1.0, pure=True, questions=3))
+        policy.mode = "laplace"
+        asked = Asking.of("quantile", Product.over({}), (AXIS, places, 0.0, 1.0), levels)
+        buy = Statistics(policy, {}).decide(asked, 1.0, None, 0.95)
+        assert buy is not None
+        assert isinstance(buy.strategy, DrawnQuantiles) == drawn
 
 
 @pytest.mark.parametrize(("level", "drawn"), [(1 - 0.7, True), (0.3, True), (0.5000004, False), (1e-7, False)])
