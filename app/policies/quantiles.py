@@ -76,8 +76,9 @@ _LARGE, _NONE = 12.0, 2.0
 #: a draw, on average over groups; how many scales there must be between the quantile of the smallest group and the ends
 #: of the range, for each logarithm of the numbers that may be drawn there; the width of the first range on either side
 #: of what was drawn beside what noise hides; and by how much more than evenly records may crowd in one range of many
-#: numbers where nobody knows how they are spread.
-DRAWN_PART, WORTH_DRAWING, TAILS, _FINE, _CROWDED_IN = 0.7, 3.0, 4.0, 0.5, 3.0
+#: numbers where nobody knows how they are spread. And how many times as far off counts must be where they serve no
+#: later question, of one level: several share what draws, and count more ranges around.
+DRAWN_PART, WORTH_DRAWING, TAILS, _FINE, _CROWDED_IN, WORTH_AT_LAST = 0.7, 3.0, 4.0, 0.5, 3.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,8 @@ class Quantile(Kind[StatisticOfNumbers]):
         gained = np.log(np.hypot(off, rounding) / np.hypot(math.sqrt(2) * scale, rounding)).mean()
         least = min(min(level, unit - level) for level in levels) / unit
         tails = count.min() * least / (scale * math.log(places))
-        if noise is None or gained < math.log(WORTH_DRAWING) or tails < TAILS:
+        worth = WORTH_AT_LAST if self.policy.last and len(levels) == 1 else WORTH_DRAWING
+        if noise is None or gained < math.log(worth) or tails < TAILS:
             return None
         parts = np.arange(1, MOST_MARKS) / MOST_MARKS
         marks = np.unique(np.concatenate([[0, places], np.searchsorted(np.cumsum(base), parts)])).tolist()

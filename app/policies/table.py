@@ -260,6 +260,11 @@ class Policy:
         return self._funds.epsilon if self.pure else self._funds.renyi
 
     @property
+    def last(self) -> bool:
+        """Whether no question comes after the next one, as far as their number was declared."""
+        return self._rest() == 0
+
+    @property
     def kappa(self) -> float:
         """The factor of predictions' standard errors: how far the last ones were off."""
         return self._scores.kappa

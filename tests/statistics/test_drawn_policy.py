@@ -176,6 +176,22 @@ def test_first_quantiles_of_few_numbers_are_counted(levels: tuple[float, ...]) -
         assert isinstance(buy.strategy, DrawnQuantiles) == drawn
 
 
+def test_the_last_quantile_is_drawn_sooner() -> None:
+    """With the same share a median is drawn where nothing comes after it, and counted where a question does, or nobody
+    said how many there are; quartiles are counted. Would catch a rule that looks at how many were declared, and counts
+    for later questions that there are none of."""
+    for asked, declared, levels in ((0, 1, 1), (1, 2, 1), (0, 2, 1), (0, None, 1), (0, 1, 3)):
+        policy = Policy(Residuals((2, 50, 2), 25_000.0), means(1.0, pure=True, questions=declared))
+        policy.mode, question = "laplace", Product.over({})
+        for _ in range(asked):
+            policy.note(question, paid=True)
+        left = 0.2 / (policy.share(question, 1.0))
+        words = Asking.of("quantile", question, (AXIS, 50, 0.0, 1.0), (0.5, 0.25, 0.75)[:levels])
+        buy = Statistics(policy, {}).decide(words, left, None, 0.95)
+        assert buy is not None
+        assert isinstance(buy.strategy, DrawnQuantiles) == (declared == asked + 1 and levels == 1)
+
+
 @pytest.mark.parametrize(("level", "drawn"), [(1 - 0.7, True), (0.3, True), (0.5000004, False), (1e-7, False)])
 def test_levels_are_drawn_for_as_they_are_asked(level: float, drawn: bool) -> None:
     """However they were computed; those of more digits are counted. Would catch a draw that is taken for another
