@@ -1494,7 +1494,8 @@ class TestTransactions:
             tx.retire_dataset(data.name, "2026-01-01T00:00:00Z")
             sums = Holding(who.name, "1", "1", "1", "1", 1)
             tx.stand(data.name, [sums], [new_session.id])
-            tx.sum_up(1, {data.name: [sums]})
+            tx.unsummed(0, 1)  # by which whoever adds up movements keeps others from it
+            tx.sum_up(tx.summed_to() + 1, {data.name: [sums]})
             tx.add_event(b"event")
 
         return step
