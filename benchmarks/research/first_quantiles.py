@@ -1,14 +1,15 @@
 """In how many ranges a first quantile is bought, where nothing is known of where it lies: errors and intervals.
 
 Run `python -m benchmarks.research.first_quantiles` (some three minutes). Sessions of one question on incomes that are
-made up (:mod:`benchmarks.research.statistics`), which is a quantile, in at most so many ranges: 32 are those of later
-quantiles, where it is known about where to look. Root mean square errors, and means of half the width of nominal 95%
-intervals, as parts of those with 32.
+made up (:mod:`benchmarks.research.statistics`), which is a quantile, in at most so many ranges. None is drawn
+(:mod:`benchmarks.research.drawn_quantiles`). 32 ranges are those of later quantiles, where it is known about where to
+look. Root mean square errors, and means of half the width of nominal 95% intervals, as parts of those with 32.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from typing import Any
 from unittest import mock
 
@@ -32,7 +33,8 @@ def measured(words: dict[str, Any], epsilon: float, ranges: int, seeds: int) -> 
     """The root mean square error of the answer, and half the width of its interval on average."""
     table, stream = survey("incomes"), Stream("alone", [words])
     exact, squares, widths = truth(table, words).values, [], []
-    with mock.patch.object(quantiles, "_MOST_ANYWHERE", ranges):
+    never = {"WORTH_DRAWING": math.inf, "WORTH_AT_LAST": math.inf}
+    with mock.patch.multiple(quantiles, _MOST_ANYWHERE=ranges, **never):
         for seed in range(seeds):
             values, lows, highs = Ours(table, stream, epsilon, seed).ask(words)
             told = ~np.isnan(values) & ~np.isnan(exact)
