@@ -7,12 +7,13 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ import psutil
 from benchmarks.harness import free_port
 from tests.kit.patience import patience
 from tests.kit.processes import HOME, end_with_tests
+from tests.kit.service import head, read_reply
 from tests.kit.world import ADMIN_KEY, SPEC, Audited, audit_books
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -254,6 +256,28 @@ def launching(folder: Path, url: str | None, **settings: str) -> Iterator[Launch
         yield launcher
     finally:
         launcher.end()
+
+
+@contextmanager
+def request_under_way(server: Server) -> Iterator[Callable[[], int]]:
+    """A worker of a server is at work on a request, and waits for its body. What is given sends that, which is refused,
+    and tells the reply's status.
+    """
+    with socket.create_connection(("127.0.0.1", server.port), 60) as line:
+        line.sendall(head("POST", "/v1/plans", ADMIN_KEY, Content_Length=2, Expect="100-continue"))
+        stream = line.makefile("rb")
+
+        def status() -> int:
+            reply = read_reply(stream)
+            assert reply is not None
+            return reply.status
+
+        def finish() -> int:
+            line.sendall(b"[]")
+            return status()
+
+        assert status() == 100
+        yield finish
 
 
 class Caller:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,9 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.kit.servers import ROOT, Caller, Server, launching
-from tests.kit.service import head, read_reply
-from tests.kit.world import ADMIN_KEY, eventually
+from tests.kit.servers import ROOT, Caller, Server, launching, request_under_way
+from tests.kit.world import eventually
 
 #: Prints what each of two processes draws that are forked as workers are: noise in units of its grid, a choice, bits.
 #: At last from a generator that was there before.
@@ -102,20 +100,12 @@ class TestAServerFromScratch:
         with launching(tmp_path / "data", postgres_url) as launcher:
             server = launcher.command(None, "--workers", "2").wait_until_ready()
             eventually(lambda: len(server.workers()) == 2)
-            with socket.create_connection(("127.0.0.1", server.port), 60) as line:
-                line.sendall(head("POST", "/v1/plans", ADMIN_KEY, Content_Length=2, Expect="100-continue"))
-                stream = line.makefile("rb")
-                asked = read_reply(stream)
-                assert asked is not None
-                assert asked.status == 100  # a worker is at work on it
+            with request_under_way(server) as finish:
                 os.killpg(server.pid, signal.SIGTERM)
                 eventually(lambda: len(server.workers()) == 1)
                 time.sleep(1)
                 assert server.alive()
-                line.sendall(b"[]")
-                reply = read_reply(stream)
-                assert reply is not None
-                assert reply.status == 422
+                assert finish() == 422
             assert server.wait_until_ended()
             assert server.child is not None
             assert server.child.returncode == 0

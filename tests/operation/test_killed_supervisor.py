@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from pathlib import Path
 
 import psutil
@@ -13,9 +12,8 @@ import pytest
 from app.bootstrap.preconditions import StartRefused, standing_still
 from app.settings import Settings
 from app.storage.database import AlreadyServed, DataDirLock
-from tests.kit.servers import launching
-from tests.kit.service import head, read_reply
-from tests.kit.world import ADMIN_KEY, eventually
+from tests.kit.servers import launching, request_under_way
+from tests.kit.world import eventually
 
 pytestmark = [pytest.mark.adversarial, pytest.mark.postgres]
 
@@ -42,12 +40,7 @@ def test_workers_that_outlive_it_keep_others_out(tmp_path: Path, postgres_url: s
         server = launcher.start(workers=2).wait_until_ready()
         eventually(lambda: len(server.workers()) == 2)
         left, begun = server.workers(), psutil.Process(server.pid).children(recursive=True)
-        with socket.create_connection(("127.0.0.1", server.port), 60) as line:
-            line.sendall(head("POST", "/v1/plans", ADMIN_KEY, Content_Length=2, Expect="100-continue"))
-            stream = line.makefile("rb")
-            asked = read_reply(stream)
-            assert asked is not None
-            assert asked.status == 100  # a worker is at work on it
+        with request_under_way(server) as finish:
             os.kill(server.pid, signal.SIGKILL)
             eventually(lambda: len(psutil.wait_procs(left, timeout=0.01)[1]) == 1)
             assert not free(launcher.folder, None)
@@ -55,10 +48,7 @@ def test_workers_that_outlive_it_keep_others_out(tmp_path: Path, postgres_url: s
             settings = Settings(data_dir=launcher.folder, database_url=postgres_url)
             with pytest.raises(StartRefused, match="another process already serves"), standing_still(settings):
                 pass  # what forfeit, restore and a change of keys begin with
-            line.sendall(b"[]")
-            reply = read_reply(stream)
-            assert reply is not None
-            assert reply.status == 422
+            assert finish() == 422
         eventually(lambda: not psutil.wait_procs(begun, timeout=0.01)[1])
         eventually(lambda: free(launcher.folder, None) and free(tmp_path / "elsewhere", postgres_url), 10)
     assert "Traceback" not in launcher.logs()
