@@ -165,7 +165,7 @@ def serve(host: str, port: int, workers: int) -> None:
             ws="none",
         )
         if workers > 1:
-            os.environ.update(single_threaded())
+            os.environ.update(single_threaded())  # that of what workers are forked from
             with sharing() as folder:
                 forget = partial(forget_others, folder)
                 supervisor = Supervisor(config, [config.bind_socket()], forget, "app.bootstrap.home")

@@ -17,7 +17,8 @@ from app.server.workers import PAUSE_SECONDS
 from app.settings import Settings
 from tests.answering.test_held_rows import plain
 from tests.kit.servers import Caller, Launcher, curator, launching
-from tests.operation.test_supervision import scraped, within
+from tests.kit.world import eventually
+from tests.operation.test_supervision import scraped
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 
@@ -43,18 +44,18 @@ def test_a_worker_ends_while_the_database_is_away(tmp_path: Path, postgres_url: 
         server = launcher.start(workers=2).wait_until_ready()
         admin = Caller(server.url)
         both = 2 * Settings(admin_key="x" * 20).memory_limit - 6
-        within(60, lambda: scraped(admin).get("curator_memory_limit_bytes", 0.0) >= both)
+        eventually(lambda: scraped(admin).get("curator_memory_limit_bytes", 0.0) >= both, 60)
         time.sleep(2)  # in which each is asked whether it has started
         with psycopg.connect(elsewhere, autocommit=True) as connection:
             connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
             server.workers()[0].kill()
-            within(90, lambda: not server.alive() or len(failures(launcher)) >= 2)
+            eventually(lambda: not server.alive() or len(failures(launcher)) >= 2, 90)
             assert server.alive()
             assert httpx.get(f"{server.url}/healthz", timeout=10).status_code == 200
             connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
         server.wait_until_ready()
-        within(30, lambda: len(server.workers()) == 2)
+        eventually(lambda: len(server.workers()) == 2, 30)
         times = failures(launcher)
         assert min(later - earlier for earlier, later in pairwise(times)) >= timedelta(seconds=PAUSE_SECONDS)
         assert "Traceback" not in launcher.logs()

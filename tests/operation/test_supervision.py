@@ -6,7 +6,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -16,7 +16,7 @@ from app.settings import Settings
 from tests.kit.databases import migrated_database
 from tests.kit.patience import patience
 from tests.kit.servers import Caller, Server, launching
-from tests.kit.world import distinct_queries
+from tests.kit.world import distinct_queries, eventually
 from tests.operation.test_workers import COUNTS, opened
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
@@ -30,13 +30,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> It
             logs = launcher.logs()
         assert "Traceback" not in logs
         assert '"level": "error"' not in logs
-
-
-def within(seconds: float, holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + patience(seconds)
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def scraped(caller: Caller) -> dict[str, float]:
@@ -53,7 +46,7 @@ def test_a_silent_worker_hides_nobody(server: Server) -> None:
     """One worker gives no sign of life, as in a long update that holds the interpreter; the other is killed. Catches a
     supervisor that waits for the one before it looks at the other, and one that takes the busy one for dead.
     """
-    within(30, lambda: len(server.workers()) == 2)
+    eventually(lambda: len(server.workers()) == 2, 30)
     time.sleep(1)  # each was asked by now
     busy, doomed = server.workers()
     busy.suspend()
@@ -61,7 +54,7 @@ def test_a_silent_worker_hides_nobody(server: Server) -> None:
         time.sleep(1)
         started = time.monotonic()
         doomed.kill()
-        within(5, lambda: len({worker.pid for worker in server.workers()} - {doomed.pid}) == 2)
+        eventually(lambda: len({worker.pid for worker in server.workers()} - {doomed.pid}) == 2, 5)
         assert time.monotonic() - started < patience(5)
         assert busy.is_running()
     finally:
@@ -121,7 +114,7 @@ def test_kills_under_load(server: Server) -> None:
             thread.join()
     # What a start takes on a busy machine, where nobody was left; the wait of old was two minutes.
     assert worst < 30
-    within(20, lambda: len(server.workers()) == 2)
+    eventually(lambda: len(server.workers()) == 2, 20)
     server.wait_until_ready()
     books = Caller(server.url, admin.add("load-auditor", "auditor")).audit()
     recorded = {entry["sequence"]: entry["entry_hash"] for entry in map(json.loads, books[id][1:-1])}
@@ -133,7 +126,7 @@ def test_numbers_are_one(server: Server) -> None:
     """Catches counters of whichever worker replies, which go up and down from one scrape to the next and lose what a
     worker counted that ended, levels of those that are gone, and names in labels.
     """
-    within(30, lambda: len(server.workers()) == 2)
+    eventually(lambda: len(server.workers()) == 2, 30)
     server.wait_until_ready()
     admin = Caller(server.url)
     admin.register("tallied", COUNTS)
@@ -143,10 +136,10 @@ def test_numbers_are_one(server: Server) -> None:
     for _, asked in zip(range(20), distinct_queries(), strict=False):
         # A connection for each: they go to either worker.
         assert Caller(server.url, key).post(f"/v1/sessions/{id}/queries", asked).status_code == 200
-    within(20, lambda: answered(admin) == before + 20)  # an answer is counted when it has left
+    eventually(lambda: answered(admin) == before + 20, 20)  # an answer is counted when it has left
     assert [answered(Caller(server.url)) for _ in range(8)] == [before + 20] * 8
     server.workers()[0].kill()
-    within(30, lambda: len(server.workers()) == 2)
+    eventually(lambda: len(server.workers()) == 2, 30)
     server.wait_until_ready()
     assert answered(admin) == before + 20
     # Whoever had the session may be gone: it is in somebody's memory again when it is asked.
@@ -165,7 +158,7 @@ def test_numbers_are_one(server: Server) -> None:
             and found["curator_database_bytes"] > 1e6
         )
 
-    within(20, levels_are_of_two)
+    eventually(levels_are_of_two, 20)
     text = admin.http.get("/metrics").text
     assert not [word for word in (id, "tallied", "pid=") if word in text]
 

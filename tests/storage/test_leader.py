@@ -49,7 +49,7 @@ def test_one_leads(processes: Callable[[], tuple[SqlStore, Leader]]) -> None:
     assert [each.pause(0.5) for each in (other, third)] == [database.FOLLOWING_SECONDS] * 2
     assert [leads_now(each) for each in (leader, other, third)] == [True, False, False]
     first.close()
-    eventually(lambda: leads_now(other))
+    eventually(lambda: leads_now(other), 20)
     assert not leads_now(third)
     assert third.pause(9.0) == 9.0
 
@@ -67,7 +67,7 @@ def test_a_lost_connection(processes: Callable[[], tuple[SqlStore, Leader]]) -> 
             "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
         assert tx.connection.execute(text(ended), {"key": database._LEADING}).scalar_one()
-    eventually(lambda: leads_now(other))
+    eventually(lambda: leads_now(other), 20)
     assert [leads_now(leader), leads_now(leader)] == [False, False]
 
 
@@ -86,7 +86,7 @@ def test_a_leader_that_stands_still(
         with store.write() as tx:
             tx.add_event(b"one")
             tx.commit()
-        eventually(lambda: log.state() == LogState(size=1, event=1))
+        eventually(lambda: log.state() == LogState(size=1, event=1), 20)
     finally:
         following.stop()
 
@@ -115,7 +115,7 @@ def test_who_follows_looks_less_often(
     running = [Counted(number, *each) for number, each in enumerate(made)]
     for each in running:
         each.start()
-    eventually(lambda: looked[0] >= 5)
+    eventually(lambda: looked[0] >= 5, 20)
     ended.set()
     for each in running:
         each.stop()
