@@ -285,8 +285,8 @@ def _show_cells(labels: Sequence[str], numbers: Sequence[str], rows: Sequence[Se
 
 
 def show_sql(result: SqlResult) -> None:
-    """Print the rows of a statement: each number with its standard error and its interval in two columns, or, of more
-    than two aggregates, a line each."""
+    """Print the rows of a statement: each number with its standard error and its interval in two columns. Where there
+    are more than two aggregates, or one of two is too uncertain in some row, each has a line of its own."""
     names, rows = result.columns, [tuple(row.values()) for row in result]
     roles = [str(column["role"]) for column in result.raw["columns"]]
     values = _aggregates(roles, rows)
@@ -299,21 +299,24 @@ def show_sql(result: SqlResult) -> None:
     else:
         groups = [place for place, role in enumerate(roles) if role == "group"]
         labels = [names[place] for place in groups]
-        several = len(values) > 2
-        lines = []
-        for row in rows:
-            told = [_plain(row[place]) for place in groups]
-            cells = [(names[place], _cell_of(*row[place : place + 4])) for place in values]
-            shown = [(str(each), _interval(each.interval, each.standard_error)) for _, each in cells]
-            if several:
-                lines += [(*told, name, *texts, _doubt(each)) for (name, each), texts in zip(cells, shown, strict=True)]
-            else:
-                doubts = [f"{name}\n{doubt}" for name, each in cells if (doubt := _doubt(each))]
-                lines.append((*told, *(text for texts in shown for text in texts), "\n".join(doubts)))
-        if several:
-            _show_cells([*labels, "of"], ("value", "interval"), lines)
+        told = [[_plain(row[place]) for place in groups] for row in rows]
+        cells = [[_cell_of(*row[place : place + 4]) for place in values] for row in rows]
+        shown = [[(str(n), _interval(n.interval, n.standard_error), _doubt(n)) for n in row] for row in cells]
+        aggregates = [names[place] for place in values]
+        if len(values) == 1 or (len(values) == 2 and not any(doubt for row in shown for *_, doubt in row)):
+            heads = [head for name in aggregates for head in (name, "interval")]
+            lines = [
+                [*group, *(text for texts in row for text in texts[:2]), *(doubt for *_, doubt in row[:1])]
+                for group, row in zip(told, shown, strict=True)
+            ]
+            _show_cells(labels, heads, lines)
         else:
-            _show_cells(labels, [head for place in values for head in (names[place], "interval")], lines)
+            each = [
+                [*group, name, *texts]
+                for group, row in zip(told, shown, strict=True)
+                for name, texts in zip(aggregates, row, strict=True)
+            ]
+            _show_cells([*labels, "of"], ("value", "interval"), each)
     for notice in result.notices:
         say(notice)
 

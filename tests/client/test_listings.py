@@ -68,17 +68,24 @@ def test_an_id_gets_a_line_of_its_own_where_there_is_no_room_beside_it() -> None
     assert listed(head, rows, 80)[3:] == ["a" * 32, "  somebody.of.forty.characters.without.blanks  0.619126"]
 
 
-def test_doubts_of_a_statement_stand_in_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is said of a number that is too uncertain stands beside it, its name above the words. Would catch a line
-    that a terminal breaks anew, where noise happens to make a number uncertain."""
+@pytest.mark.parametrize("count", [0.0, 29.9, 100.4, 123456.7])
+@pytest.mark.parametrize("total", [-98765.4, 83.0, 999999.9])
+@pytest.mark.parametrize("doubted", [(True, False), (False, True), (True, True)])
+def test_doubts_of_a_statement_stand_in_a_terminal(
+    capsys: pytest.CaptureFixture[str], count: float, total: float, doubted: tuple[bool, bool]
+) -> None:
+    """What is said of a number that is too uncertain stands on its line. Would catch a line that a terminal breaks
+    anew, where noise happens to make a number uncertain."""
     aggregates = ("number_of_records", "sum_of_incomes")
     head = [{"name": "work", "role": "group"}]
-    for name in aggregates:
+    row: list[object] = ["full, part"]
+    for name, value, doubt in zip(aggregates, (count, total), doubted, strict=True):
         head += [{"name": name, "role": "value"}]
         head += [{"name": f"{name}_{more}", "role": more} for more in ("standard_error", "low", "high")]
-    row = ["full, part", 29.9, 9.1, 11.7, 48.0, 83.0, 51.0, 0.0, 186.0]
+        error = abs(value) * (0.9 if doubt else 0.01) + doubt
+        row += [value, error, value - 2 * error, value + 2 * error]
     rendering.show_sql(SqlResult({"columns": head, "rows": [row], "answers": [], "notices": []}))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(cell_len, lines)) <= 80
-    assert any(line.endswith("0 to 186  sum_of_incomes") for line in lines)
-    assert lines[-1].endswith("  too uncertain")
+    told = {name: next(line for line in lines if name in line) for name in aggregates}
+    assert [told[name].endswith("  too uncertain") for name in aggregates] == list(doubted)
