@@ -22,6 +22,7 @@ from scipy.linalg import LinAlgError
 from app.estimation.intervals import Estimates
 from app.estimation.tables.quantiles import SAME, Distribution, Ranges, distributions, ranges_of
 from app.estimation.tables.residuals import Unbiased, own_values
+from app.estimation.tables.spread import ANYHOW, AS_ALL, Widths
 from app.estimation.tails import normal_quantile
 from app.measurements.least_error import least_error, rounded
 from app.measurements.noise import Noise
@@ -121,8 +122,8 @@ class Quantile(Kind[StatisticOfNumbers]):
     def errors(self) -> FloatArray:
         known, base = self._distributions(), self._base()
         found = self._modelled(base) if known is None else known
-        errors = [own.error(level, base) for own in found for level in self.asked.levels]
-        return self.asked.step * np.array(errors)
+        errors = [own.errors_of(self.asked.levels, base, self._widths) for own in found]
+        return self.asked.step * np.array(errors).reshape(-1)
 
     def _decide_ranges(self, share: float, slack: float) -> Wanted | None:
         """Counts of ranges where quantiles may lie, each of about as many records as noise hides."""
@@ -332,6 +333,11 @@ class Quantile(Kind[StatisticOfNumbers]):
         parts = (1 - _CROWDED) * parts + _CROWDED * crowded
         return np.asarray(parts / parts.sum())
 
+    @property
+    def _widths(self) -> Widths:
+        """How far records may be from the base: those of a part from all, and all from what nobody knows."""
+        return AS_ALL if {*self.asked.question.attributes} - {self.asked.axis} else ANYHOW
+
     def _marginal(self, partition: Partition) -> Marginal:
         """The groups, and the cells of a partition of the numbers within each; no number is a cell by itself."""
         sizes, question = self.counts.sizes, self.asked.question
@@ -456,8 +462,7 @@ class Quantile(Kind[StatisticOfNumbers]):
             if found.is_empty(confidence, least):
                 values[group] = lows[group] = highs[group] = math.nan
                 continue
-            # What was drawn for several levels may cross, and is the nearer to them in order.
-            told = sorted(found.quantile(level, base) for level in self.asked.levels)
+            told = found.quantiles(self.asked.levels, base, self._widths)
             for k, level in enumerate(self.asked.levels):
                 low, high = (min(max(end, first), last) for end in found.interval(level, confidence, least))
                 values[group, k] = min(max(told[k], low), high)

@@ -5,8 +5,9 @@ of all ranges together divide the numbers into elementary ranges; what was measu
 noise, so that generalised least squares tells the number of records below every end that it determines, and all their
 covariances.
 
-A quantile is where the number of records below passes its part of the total. Between two ends the records are taken to
-be spread as the base says. An interval reaches over all ranges that the quantile may lie in: those of which the number
+A quantile is where the number of records below passes its part of the total. What was counted is weighed against how
+records are expected to be spread (:mod:`app.estimation.tables.spread`), and between two ends they are taken to be
+spread so. An interval reaches over all ranges that the quantile may lie in: those of which the number
 below the end may have come up to the part, and that below the beginning may not have passed it. Its own range is left
 out only if the noise at one end is too low, or at one other too high: each with half of what may be missed, however
 many ends there are. How far noise reaches its own law tells (:mod:`app.estimation.tails`).
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from app.estimation.tables.spread import Widths, likely
 from app.estimation.tails import Term, normal_quantile, reach
 from app.measurements.noise import Noise
 from app.measurements.strategies.tables import Draws
@@ -151,21 +153,36 @@ class Distribution:
         squares = np.diag(self.covariance) - 2 * level * self.covariance[:, -1] + level**2 * last
         return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
-    def quantile(self, level: float, base: FloatArray) -> int:
-        """The place of a quantile: of what was drawn and what was counted the mean, by how well each is known, or the
-        one that is known far better.
+    def quantiles(self, levels: Sequence[float], base: FloatArray, widths: Widths) -> list[int]:
+        """The places of quantiles, none before that of a lower level: of what was drawn and what was counted the mean,
+        by how well each is known, or the one that is known far better.
 
         Args:
-            level: the part of the records that lie below.
-            base: positive, how records are spread between two ends.
+            levels: ascending, the parts of the records that lie below.
+            base: positive, how records are expected to be spread.
+            widths: how far they may be from that (:mod:`app.estimation.tables.spread`).
         """
+        parts = self._parts(base, widths)
+        # What was drawn for several levels may cross, and is the nearer to them in order.
+        return sorted(self._place(level, base, parts) for level in levels)
+
+    def _place(self, level: float, base: FloatArray, parts: FloatArray) -> int:
         (place, drawn), counted = self._drawn(level), self._off(level) ** 2
         if drawn * _SURER < counted:
             return place
+        own = _crossed(parts, level, self.ends, base)
         if counted * _SURER < drawn:
-            return self._counted(level, base)
+            return own
         part = counted / (counted + drawn)
-        return round(part * place + (1 - part) * self._counted(level, base))
+        return round(part * place + (1 - part) * own)
+
+    def _parts(self, base: FloatArray, widths: Widths) -> FloatArray:
+        """The part of the records below each end: of a model that of its own."""
+        if self.shares is None or len(self.ends) < 3:
+            return self.below / self.total if self.total > 0 else np.linspace(0.0, 1.0, len(self.ends))
+        masses = np.add.reduceat(base, self.ends[:-1])
+        found = likely(masses, self.below[1:], self.covariance[1:, 1:], widths)
+        return np.concatenate([[0.0], found, [1.0]])
 
     def _drawn(self, level: float) -> tuple[int, float]:
         """What was drawn for a level, the mean of several, and the variance of the number of records below it; infinite
@@ -182,25 +199,16 @@ class Distribution:
         gaps = self.below - level * self.total
         return float(np.hypot(self.errors(level), _UNEVEN * gaps)[1:-1].min(initial=_UNEVEN * self.total))
 
-    def _counted(self, level: float, base: FloatArray) -> int:
-        """The place of a quantile by what was counted."""
-        rising = np.maximum.accumulate(self.below)
-        falling = np.minimum.accumulate(self.below[::-1])[::-1]
-        below, goal = (rising + falling) / 2, level * self.total
-        after = int(np.clip(np.searchsorted(below, goal), 1, len(below) - 1))
-        first, stop = int(self.ends[after - 1]), int(self.ends[after])
-        inside = below[after] - below[after - 1]
-        part = (goal - below[after - 1]) / inside if inside > 0 else 0.5
-        spread = np.cumsum(base[first:stop])
-        return first + min(int(np.searchsorted(spread, part * spread[-1])), stop - first - 1)
-
-    def error(self, level: float, base: FloatArray) -> float:
-        """How far off a quantile is, in places, where records are spread about as the base says: by how many records
-        the number below it is off, divided by how many are at a place there, with what rounding to a place adds;
-        infinite where there are none."""
-        place, (_, variance) = self.quantile(level, base), self._drawn(level)
-        near, off = self.total * float(base[place] / base.sum()), min(math.sqrt(variance), self._off(level))
-        return math.hypot(off / near, math.sqrt(1 / 12)) if near > 0 else math.inf
+    def errors_of(self, levels: Sequence[float], base: FloatArray, widths: Widths) -> list[float]:
+        """How far off quantiles are, in places, where records are spread about as the base says: by how many records
+        the number below one is off, divided by how many are at a place there, with what rounding to a place adds;
+        infinite where there are none. Arguments are those of :meth:`quantiles`."""
+        found = []
+        for level, place in zip(levels, self.quantiles(levels, base, widths), strict=True):
+            near, (_, variance) = self.total * float(base[place] / base.sum()), self._drawn(level)
+            off = min(math.sqrt(variance), self._off(level))
+            found.append(math.hypot(off / near, math.sqrt(1 / 12)) if near > 0 else math.inf)
+        return found
 
     def interval(self, level: float, confidence: float, least: float = 0.0) -> tuple[int, int]:
         """The first and the last place where a quantile may be.
@@ -311,6 +319,20 @@ class _Reaches:
             return max(least, float(self._errors[end]) * normal_quantile(self._confidence))
         terms = [summed.term(weights[end]) for summed, weights in zip(self._noises, self._weights, strict=True)]
         return max(least, reach(terms, self._confidence) * (1 + 2 * _TOLD))
+
+
+def _crossed(parts: FloatArray, level: float, ends: IntArray, base: FloatArray) -> int:
+    """The place where parts of the records below some ends come up to a level; between two ends records are spread as
+    the base says."""
+    rising = np.maximum.accumulate(parts)
+    falling = np.minimum.accumulate(parts[::-1])[::-1]
+    below = (rising + falling) / 2
+    after = int(np.clip(np.searchsorted(below, level), 1, len(below) - 1))
+    first, stop = int(ends[after - 1]), int(ends[after])
+    inside = below[after] - below[after - 1]
+    part = (level - below[after - 1]) / inside if inside > 0 else 0.5
+    spread = np.cumsum(base[first:stop])
+    return first + min(int(np.searchsorted(spread, part * spread[-1])), stop - first - 1)
 
 
 def distributions(
