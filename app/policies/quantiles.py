@@ -22,7 +22,7 @@ from scipy.linalg import LinAlgError
 from app.estimation.intervals import Estimates
 from app.estimation.tables.quantiles import SAME, Distribution, Ranges, distributions, ranges_of
 from app.estimation.tables.residuals import Unbiased, own_values
-from app.estimation.tables.spread import ANYHOW, AS_ALL, Widths
+from app.estimation.tables.spread import ANYHOW, AS_ALL, Leeway
 from app.estimation.tails import normal_quantile
 from app.measurements.least_error import least_error, rounded
 from app.measurements.noise import Noise
@@ -122,7 +122,7 @@ class Quantile(Kind[StatisticOfNumbers]):
     def errors(self) -> FloatArray:
         known, base = self._distributions(), self._base()
         found = self._modelled(base) if known is None else known
-        errors = [own.errors_of(self.asked.levels, base, self._widths) for own in found]
+        errors = [own.errors_of(self.asked.levels, base, self._leeway) for own in found]
         return self.asked.step * np.array(errors).reshape(-1)
 
     def _decide_ranges(self, share: float, slack: float) -> Wanted | None:
@@ -334,7 +334,7 @@ class Quantile(Kind[StatisticOfNumbers]):
         return np.asarray(parts / parts.sum())
 
     @property
-    def _widths(self) -> Widths:
+    def _leeway(self) -> Leeway:
         """How far records may be from the base: those of a part from all, and all from what nobody knows."""
         return AS_ALL if {*self.asked.question.attributes} - {self.asked.axis} else ANYHOW
 
@@ -462,7 +462,7 @@ class Quantile(Kind[StatisticOfNumbers]):
             if found.is_empty(confidence, least):
                 values[group] = lows[group] = highs[group] = math.nan
                 continue
-            told = found.quantiles(self.asked.levels, base, self._widths)
+            told = found.quantiles(self.asked.levels, base, self._leeway)
             for k, level in enumerate(self.asked.levels):
                 low, high = (min(max(end, first), last) for end in found.interval(level, confidence, least))
                 values[group, k] = min(max(told[k], low), high)

