@@ -22,7 +22,7 @@ from scipy.linalg import LinAlgError
 from app.estimation.intervals import Estimates
 from app.estimation.tables.quantiles import SAME, Distribution, Ranges, distributions, ranges_of
 from app.estimation.tables.residuals import Unbiased, own_values
-from app.estimation.tables.spread import ANYHOW, AS_ALL, Leeway
+from app.estimation.tables.spread import ANYHOW, AS_ALL, Expected
 from app.estimation.tails import normal_quantile
 from app.measurements.least_error import least_error, rounded
 from app.measurements.noise import Noise
@@ -121,8 +121,8 @@ class Quantile(Kind[StatisticOfNumbers]):
 
     def errors(self) -> FloatArray:
         known, base = self._distributions(), self._base()
-        found = self._modelled(base) if known is None else known
-        errors = [own.errors_of(self.asked.levels, base, self._leeway) for own in found]
+        found, expected = self._modelled(base) if known is None else known, self._expected(base)
+        errors = [own.errors_of(self.asked.levels, expected) for own in found]
         return self.asked.step * np.array(errors).reshape(-1)
 
     def _decide_ranges(self, share: float, slack: float) -> Wanted | None:
@@ -333,10 +333,16 @@ class Quantile(Kind[StatisticOfNumbers]):
         parts = (1 - _CROWDED) * parts + _CROWDED * crowded
         return np.asarray(parts / parts.sum())
 
-    @property
-    def _leeway(self) -> Leeway:
-        """How far records may be from the base: those of a part from all, and all from what nobody knows."""
-        return AS_ALL if {*self.asked.question.attributes} - {self.asked.axis} else ANYHOW
+    def _expected(self, base: FloatArray) -> Expected:
+        """How records are expected to be spread: of a part as all are, and all as nobody knows."""
+        is_part = bool({*self.asked.question.attributes} - {self.asked.axis})
+        return Expected(base, AS_ALL if is_part else ANYHOW, self._everybody())
+
+    def _everybody(self) -> float:
+        """About how many records there are in all."""
+        if self.counts.public_total is not None:
+            return self.counts.public_total
+        return float(self.counts.unbiased(Cells(Marginal.of(self.counts.sizes, {}))).values)
 
     def _marginal(self, partition: Partition) -> Marginal:
         """The groups, and the cells of a partition of the numbers within each; no number is a cell by itself."""
@@ -457,12 +463,12 @@ class Quantile(Kind[StatisticOfNumbers]):
         if known is None:
             known = self._modelled(base)
         values, lows, highs = (np.zeros((len(self.asked.groups), len(self.asked.levels))) for _ in range(3))
-        first, last = self.reachable
+        (first, last), expected = self.reachable, self._expected(base)
         for group, found in enumerate(known):
             if found.is_empty(confidence, least):
                 values[group] = lows[group] = highs[group] = math.nan
                 continue
-            told = found.quantiles(self.asked.levels, base, self._leeway)
+            told = found.quantiles(self.asked.levels, expected)
             for k, level in enumerate(self.asked.levels):
                 low, high = (min(max(end, first), last) for end in found.interval(level, confidence, least))
                 values[group, k] = min(max(told[k], low), high)

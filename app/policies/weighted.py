@@ -109,6 +109,9 @@ class WeightedQuantile(Quantile):
     def _total(self) -> None:
         return None
 
+    def _everybody(self) -> float:
+        return super()._everybody() * self.overall(self._moment)[0]
+
     def _told(self, marginal: Marginal, measurement: Counts) -> tuple[Unbiased | None, float]:
         if measurement not in self.counts.measurements:
             return super()._told(marginal, measurement)

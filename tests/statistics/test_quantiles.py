@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from app.estimation.tables.quantiles import MOST_RANGES, Distribution, Ranges, distributions, ranges_of
-from app.estimation.tables.spread import ANYHOW
+from app.estimation.tables.spread import ANYHOW, Expected
 from app.estimation.tails import Term, reach
 from app.measurements.noise import Noise
 from app.spaces.partition import Partition
@@ -95,7 +95,7 @@ EXACT = Distribution(np.array([0, 2, 5, 9]), np.array([0.0, 10.0, 40.0, 100.0]),
 def test_quantiles_without_noise(level: float, place: int, interval: tuple[int, int]) -> None:
     """By hand: the least place up to which there is that part of the records, spread evenly between ends. Would catch
     an end that belongs to the other range."""
-    assert EXACT.quantiles([level], np.ones(9), ANYHOW) == [place]
+    assert EXACT.quantiles([level], Expected(np.ones(9), ANYHOW, 100.0)) == [place]
     assert EXACT.interval(level, 0.95) == interval
 
 
@@ -108,7 +108,8 @@ def test_what_was_drawn_and_what_was_counted_is_shown_as_their_mean(
     Would catch a value that throws away half of what was paid, and weights of the wrong one."""
     covariance = np.diag([0.0, 16.0, 0.0])
     found = Distribution(np.array([0, 50, 100]), np.array([0.0, 50.0, 100.0]), covariance, drawn=((0.5, 61, variance),))
-    assert found.quantiles([0.5], np.ones(100), ANYHOW) == [round(float(np.average([61, 49], weights=weights)))]
+    shown = found.quantiles([0.5], Expected(np.ones(100), ANYHOW, 100.0))
+    assert shown == [round(float(np.average([61, 49], weights=weights)))]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.estimation.tables.spread import Leeway, likely
+from app.estimation.tables.spread import Expected, likely
 from app.estimation.tails import Term, normal_quantile, reach
 from app.measurements.noise import Noise
 from app.measurements.strategies.tables import Draws
@@ -153,18 +153,17 @@ class Distribution:
         squares = np.diag(self.covariance) - 2 * level * self.covariance[:, -1] + level**2 * last
         return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
-    def quantiles(self, levels: Sequence[float], base: FloatArray, leeway: Leeway) -> list[int]:
+    def quantiles(self, levels: Sequence[float], expected: Expected) -> list[int]:
         """The places of quantiles, none before that of a lower level: of what was drawn and what was counted the mean,
         by how well each is known, or the one that is known far better.
 
         Args:
             levels: ascending, the parts of the records that lie below.
-            base: positive, how records are expected to be spread.
-            leeway: how far they may be from that (:mod:`app.estimation.tables.spread`).
+            expected: how records are spread, which counts are weighed against.
         """
-        parts = self._parts(base, leeway)
+        parts = self._parts(expected)
         # What was drawn for several levels may cross, and is the nearer to them in order.
-        return sorted(self._place(level, base, parts) for level in levels)
+        return sorted(self._place(level, expected.base, parts) for level in levels)
 
     def _place(self, level: float, base: FloatArray, parts: FloatArray) -> int:
         (place, drawn), counted = self._drawn(level), self._off(level) ** 2
@@ -176,12 +175,11 @@ class Distribution:
         part = counted / (counted + drawn)
         return round(part * place + (1 - part) * own)
 
-    def _parts(self, base: FloatArray, leeway: Leeway) -> FloatArray:
+    def _parts(self, expected: Expected) -> FloatArray:
         """The part of the records below each end: of a model that of its own."""
         if self.shares is None or len(self.ends) < 3:
             return self.below / self.total if self.total > 0 else np.linspace(0.0, 1.0, len(self.ends))
-        masses = np.add.reduceat(base, self.ends[:-1])
-        found = likely(masses, self.below[1:], self.covariance[1:, 1:], leeway)
+        found = likely(expected, self.ends[1:], self.below[1:], self.covariance[1:, 1:])
         return np.concatenate([[0.0], found, [1.0]])
 
     def _drawn(self, level: float) -> tuple[int, float]:
@@ -199,12 +197,12 @@ class Distribution:
         gaps = self.below - level * self.total
         return float(np.hypot(self.errors(level), _UNEVEN * gaps)[1:-1].min(initial=_UNEVEN * self.total))
 
-    def errors_of(self, levels: Sequence[float], base: FloatArray, leeway: Leeway) -> list[float]:
-        """How far off quantiles are, in places, where records are spread about as the base says: by how many records
-        the number below one is off, divided by how many are at a place there, with what rounding to a place adds;
-        infinite where there are none. Arguments are those of :meth:`quantiles`."""
-        found = []
-        for level, place in zip(levels, self.quantiles(levels, base, leeway), strict=True):
+    def errors_of(self, levels: Sequence[float], expected: Expected) -> list[float]:
+        """How far off quantiles are, in places, where records are spread about as expected: by how many records the
+        number below one is off, divided by how many are at a place there, with what rounding to a place adds; infinite
+        where there are none. Arguments are those of :meth:`quantiles`."""
+        found, base = [], expected.base
+        for level, place in zip(levels, self.quantiles(levels, expected), strict=True):
             near, (_, variance) = self.total * float(base[place] / base.sum()), self._drawn(level)
             off = min(math.sqrt(variance), self._off(level))
             found.append(math.hypot(off / near, math.sqrt(1 / 12)) if near > 0 else math.inf)

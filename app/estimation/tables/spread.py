@@ -11,6 +11,9 @@ that of noise and ``d`` the difference that was counted, ``F + K (K + S)^-1 d`` 
 Processes for Machine Learning, equation 2.25). Of the number of all records nothing is expected: ``d`` are counts less
 ``F`` times the counted total, and ``S`` is the covariance of these.
 
+How all records are spread was counted, too, with about as much noise in all groups together: what is expected of a
+group is as rough as that makes it, besides.
+
 Intervals do not come from here: they hold whatever the spread.
 """
 
@@ -21,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.spaces.tensor import FloatArray
+from app.spaces.tensor import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -31,41 +34,63 @@ class Leeway:
     Attributes:
         smooth: the variance of the factor of a shift, and a quarter of that of a stretch.
         rough: what multiplies the covariance of the bridge.
+        doubt: how many times that of what noise hides of all records is added.
         even: the part of the records that is expected as many in every range. Ranges end where something may be, so
             that none is expected to have next to nobody.
     """
 
     smooth: float
     rough: float
+    doubt: float
     even: float
 
 
 #: All records, of which only bounds and declared cells say something: half of them may as well be nearly all.
-ANYHOW = Leeway(4.0, 0.3, 0.3)
+ANYHOW = Leeway(4.0, 0.3, 0.0, 0.3)
 #: A group beside all records: its median may well be a quartile of all, but hardly are some of its numbers many that
 #: are few of all.
-AS_ALL = Leeway(2.0, 0.006, 0.1)
+AS_ALL = Leeway(2.0, 0.006, 5.0, 0.1)
 
 
-def likely(masses: FloatArray, below: FloatArray, covariance: FloatArray, leeway: Leeway) -> FloatArray:
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """How the records of a group are expected to be spread over numbers.
+
+    Attributes:
+        base: about how many there are at each number, as parts of any sum; positive.
+        leeway: how far they may be from that.
+        records: about how many there are of all, in what is counted.
+    """
+
+    base: FloatArray
+    leeway: Leeway
+    records: float
+
+
+def likely(expected: Expected, ends: IntArray, below: FloatArray, covariance: FloatArray) -> FloatArray:
     """The parts of the records below the ends of ranges.
 
     Args:
-        masses: about how many records are expected in each range, of two ranges or more, as parts of any sum.
-        below: the number of records that was counted below the end of each range; the last is that of all.
+        expected: of the group.
+        ends: the places behind the last number of each range, of two ranges or more.
+        below: the number of records that was counted below each end; the last is that of all.
         covariance: of these; that of the last may be zero.
-        leeway: how far parts below the ends may be from what is expected.
 
     Returns:
         Parts between 0 and 1, one for each end but the last. They may fall where what was counted does.
     """
-    expected = np.cumsum((1 - leeway.even) * masses / masses.sum() + leeway.even / len(masses))[:-1]
+    leeway = expected.leeway
+    masses = np.add.reduceat(expected.base, np.concatenate([[0], ends[:-1]]))
+    parts = np.cumsum((1 - leeway.even) * masses / masses.sum() + leeway.even / len(masses))[:-1]
     total = max(float(below[-1]), math.sqrt(max(float(covariance[-1, -1]), 0.0)), 1.0)
-    off = (below[:-1] - expected * below[-1]) / total
-    shared = np.outer(expected, covariance[:-1, -1])
-    noise = covariance[:-1, :-1] - shared - shared.T + covariance[-1, -1] * np.outer(expected, expected)
-    shift = expected * (1 - expected)
-    stretch = 2 * shift * (1 - 2 * expected)
-    bridge = np.minimum.outer(expected, expected) - np.outer(expected, expected)
-    own = leeway.smooth * (np.outer(shift, shift) + np.outer(stretch, stretch)) + leeway.rough * bridge
-    return np.asarray(np.clip(expected + own @ np.linalg.solve(own + noise / total**2, off), 0.0, 1.0))
+    off = (below[:-1] - parts * below[-1]) / total
+    shared = np.outer(parts, covariance[:-1, -1])
+    noise = covariance[:-1, :-1] - shared - shared.T + covariance[-1, -1] * np.outer(parts, parts)
+    noise = noise / total**2
+    shift = parts * (1 - parts)
+    stretch = 2 * shift * (1 - 2 * parts)
+    hidden = float(np.median(np.diag(noise) / shift)) * min(total / max(expected.records, 1.0), 1.0)
+    bridge = np.minimum.outer(parts, parts) - np.outer(parts, parts)
+    own = leeway.smooth * (np.outer(shift, shift) + np.outer(stretch, stretch))
+    own += (leeway.rough + leeway.doubt * hidden) * bridge
+    return np.asarray(np.clip(parts + own @ np.linalg.solve(own + noise, off), 0.0, 1.0))
