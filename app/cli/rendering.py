@@ -303,20 +303,21 @@ def show_sql(result: SqlResult) -> None:
         cells = [[_cell_of(*row[place : place + 4]) for place in values] for row in rows]
         shown = [[(str(n), _interval(n.interval, n.standard_error), _doubt(n)) for n in row] for row in cells]
         aggregates = [names[place] for place in values]
-        if len(values) == 1 or (len(values) == 2 and not any(doubt for row in shown for *_, doubt in row)):
-            heads = [head for name in aggregates for head in (name, "interval")]
+        doubted = any(doubt for row in shown for *_, doubt in row)
+        if len(values) > 2 or (len(values) == 2 and doubted):
             lines = [
-                [*group, *(text for texts in row for text in texts[:2]), *(doubt for *_, doubt in row[:1])]
-                for group, row in zip(told, shown, strict=True)
-            ]
-            _show_cells(labels, heads, lines)
-        else:
-            each = [
                 [*group, name, *texts]
                 for group, row in zip(told, shown, strict=True)
                 for name, texts in zip(aggregates, row, strict=True)
             ]
-            _show_cells([*labels, "of"], ("value", "interval"), each)
+            _show_cells([*labels, "of"], ("value", "interval"), lines)
+        else:
+            heads = [head for name in aggregates for head in (name, "interval")]
+            lines = [
+                [*group, *(text for value, interval, _ in row for text in (value, interval)), row[-1][-1]]
+                for group, row in zip(told, shown, strict=True)
+            ]
+            _show_cells(labels, heads, lines)
     for notice in result.notices:
         say(notice)
 

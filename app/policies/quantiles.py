@@ -339,10 +339,8 @@ class Quantile(Kind[StatisticOfNumbers]):
         return Expected(base, AS_ALL if is_part else ANYHOW, self._everybody())
 
     def _everybody(self) -> float:
-        """About how many records there are in all."""
-        if self.counts.public_total is not None:
-            return self.counts.public_total
-        return float(self.counts.unbiased(Cells(Marginal.of(self.counts.sizes, {}))).values)
+        """About how many records there are in all; 0 where nothing tells, so that all that noise hides is doubted."""
+        return float(np.nan_to_num(self.counts.total.values))
 
     def _marginal(self, partition: Partition) -> Marginal:
         """The groups, and the cells of a partition of the numbers within each; no number is a cell by itself."""

@@ -168,9 +168,9 @@ def weighted_quantile(kept: np.ndarray, level: float) -> int:
 
 
 def test_quantiles(exact: Service, tmp_path: Path) -> None:
-    """Without noise within a range of the true ones, which intervals hold; little noise is expected, as counts that are
-    expected to be noisy are weighed against what is known of all records. Catches the quantile of records
-    that count once, which is hours lower."""
+    """Without noise within a range of the true ones, which intervals hold. The budget is large, as counts that should
+    be noisy are weighed against how all records are spread. Catches the quantile of records that count once, which is
+    hours lower."""
     analyst = exact.principal("analyst")
     name = registered(exact, budget={"epsilon": 16.0, "delta": 1e-9})
     id = opened(analyst, name, epsilon=16.0)["id"]

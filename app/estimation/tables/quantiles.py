@@ -7,10 +7,10 @@ covariances.
 
 A quantile is where the number of records below passes its part of the total. What was counted is weighed against how
 records are expected to be spread (:mod:`app.estimation.tables.spread`), and between two ends they are taken to be
-spread so. An interval reaches over all ranges that the quantile may lie in: those of which the number
-below the end may have come up to the part, and that below the beginning may not have passed it. Its own range is left
-out only if the noise at one end is too low, or at one other too high: each with half of what may be missed, however
-many ends there are. How far noise reaches its own law tells (:mod:`app.estimation.tails`).
+spread so. An interval reaches over all ranges that the quantile may lie in: those of which the number below the end may
+have come up to the part, and that below the beginning may not have passed it. Its own range is left out only if the
+noise at one end is too low, or at one other too high: each with half of what may be missed, however many ends there
+are. How far noise reaches its own law tells (:mod:`app.estimation.tails`).
 """
 
 from __future__ import annotations
@@ -166,6 +166,7 @@ class Distribution:
         return sorted(self._place(level, expected.base, parts) for level in levels)
 
     def _place(self, level: float, base: FloatArray, parts: FloatArray) -> int:
+        """The place of a quantile, with the parts of the records below the ends."""
         (place, drawn), counted = self._drawn(level), self._off(level) ** 2
         if drawn * _SURER < counted:
             return place
@@ -176,11 +177,13 @@ class Distribution:
         return round(part * place + (1 - part) * own)
 
     def _parts(self, expected: Expected) -> FloatArray:
-        """The part of the records below each end: of a model that of its own."""
-        if self.shares is None or len(self.ends) < 3:
-            return self.below / self.total if self.total > 0 else np.linspace(0.0, 1.0, len(self.ends))
-        found = likely(expected, self.ends[1:], self.below[1:], self.covariance[1:, 1:])
-        return np.concatenate([[0.0], found, [1.0]])
+        """The part of the records below each end: of a model its own, and all in one range where nothing tells."""
+        if self.shares is None:
+            return self.below / self.total
+        inner: Sequence[float] | FloatArray = ()
+        if len(self.ends) > 2:
+            inner = likely(expected, self.ends[1:], self.below[1:], self.covariance[1:, 1:])
+        return np.concatenate([[0.0], inner, [1.0]])
 
     def _drawn(self, level: float) -> tuple[int, float]:
         """What was drawn for a level, the mean of several, and the variance of the number of records below it; infinite
