@@ -101,6 +101,11 @@ def _shipped(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(bz2.decompress(packed.read_bytes()).decode())))
 
 
+def _columns(rows: list[dict[str, str]], attributes: list[dict[str, Any]]) -> list[np.ndarray]:
+    """The values of some attributes, rounded to whole numbers."""
+    return [np.array([round(float(row[attribute["name"]])) for row in rows]) for attribute in attributes]
+
+
 @cache
 def survey(name: str) -> Survey:
     """Fulton (25,766 persons: ages and incomes), Adult (48,842: ages and hours), Titanic (1,304: ages and fares), and
@@ -116,8 +121,7 @@ def survey(name: str) -> Survey:
             *({"name": each, "size": 2} for each in ("female", "athlete", "white")),
         ]
         columns = [np.array([round((float(r["sat"]) - 400) / 10) for r in rows])]
-        columns += [np.array([round(float(r["hsperc"])) for r in rows])]
-        columns += [np.array([int(float(r[a["name"]])) for r in rows]) for a in attributes[2:]]
+        columns += _columns(rows, attributes[1:])
         groups = [["female"], ["athlete"], ["white"], ["female", "athlete"]]
         return Survey(attributes, columns, _asked(["sat", "hsperc"], groups))
     if name == "births":
@@ -129,7 +133,7 @@ def survey(name: str) -> Survey:
             {"name": "white", "size": 2},
             {"name": "parity", "size": 7},
         ]
-        columns = [np.array([round(float(r[a["name"]])) for r in rows]) for a in attributes]
+        columns = _columns(rows, attributes)
         groups = [["male"], ["white"], ["parity"], ["male", "white"]]
         return Survey(attributes, columns, _asked(["bwght", "faminc"], groups))
     if name == "titanic":
@@ -141,7 +145,7 @@ def survey(name: str) -> Survey:
             {"name": "Pclass", "size": 3},
             {"name": "Embarked", "size": 3},
         ]
-        columns = [np.array([int(r[a["name"]]) for r in rows]) for a in attributes]
+        columns = _columns(rows, attributes)
         return Survey(
             attributes, columns, _asked(["Age", "Fare"], [["Sex"], ["Pclass"], ["Embarked"], ["Sex", "Pclass"]])
         )
@@ -171,7 +175,7 @@ def survey(name: str) -> Survey:
             {"name": "educ", "size": 20},
         ]
         columns = [np.clip([int(r["age"]) for r in rows], 0, 100), income]
-        columns += [np.array([int(r[a["name"]]) for r in rows]) for a in attributes[2:]]
+        columns += _columns(rows, attributes[2:])
         groups = [["sex"], ["married"], ["educ"], ["sex", "married"]]
         return Survey(attributes, columns, _asked(["age", "income"], groups))
     rows = _rows("adult-pgm")
@@ -183,7 +187,7 @@ def survey(name: str) -> Survey:
         {"name": "education-num", "size": 16},
         {"name": "workclass", "size": 9},
     ]
-    columns = [np.array([int(r[a["name"]]) for r in rows]) for a in attributes]
+    columns = _columns(rows, attributes)
     groups = [["sex"], ["race"], ["education-num"], ["sex", "race"]]
     return Survey(attributes, columns, _asked(["age", "hours-per-week"], groups))
 
