@@ -207,7 +207,7 @@ class Dripping:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.held = 0
-        self._ended, self.let_go = threading.Event(), threading.Event()
+        self._ended, self.arrived, self.let_go = threading.Event(), threading.Event(), threading.Event()
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -227,6 +227,7 @@ class Dripping:
                 line = request.partition(b"\r\n")[0]
                 if b"/v1/sessions/held/" in line:
                     self.held += 1
+                    self.arrived.set()
                     self.let_go.wait(60)
                 body = json.dumps(ANSWER if b"/v1/sessions" in line else {"items": []}).encode()
                 dripping = b"/v1/releases" in line
@@ -286,6 +287,8 @@ def test_sessions_do_not_wait_for_one_another(dripping: Dripping) -> None:
                 for name in ("held", "other")
             )
             waiting = [asyncio.create_task(held.ask(FEMALE)) for _ in range(2)]
+            # the thread that serves the held one may come late; waited for beside the loop, which sends the question
+            assert await asyncio.to_thread(dripping.arrived.wait, patience(10))
             async with asyncio.timeout(patience(10)):
                 for _ in range(3):
                     assert float(await other.ask(FEMALE)) == ANSWER["value"]
