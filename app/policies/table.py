@@ -592,7 +592,7 @@ class Policy:
         where nothing tells."""
         if self.residuals.public_total is not None:
             return self.residuals.public_total
-        known = self.residuals.unbiased(Cells(self._marginal(())))
+        known = self.residuals.total
         reached = float(known.values) + float(known.standard_errors) * self.chosen_quantile((), missed)
         return max(reached, 0.0) if known.estimable.all() else None
 
