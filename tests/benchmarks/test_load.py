@@ -32,15 +32,22 @@ def replying(reply: Callable[[int], bytes]) -> Iterator[int]:
                 return
             writer.write(reply(next(count)))
 
+    async def ended() -> None:
+        server.close()
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
     server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
+        asyncio.run_coroutine_threadsafe(ended(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        server.close()
         loop.close()
 
 
