@@ -115,7 +115,7 @@ def ways_of(dataset: PublicDataset, request: SessionRequest, *, interactive: boo
 
     Args:
         dataset: what is public.
-        request: of a release; its method does not matter.
+        request: of a release; its method does not matter. With an epsilon of 0 there are publications alone.
         interactive: whether mechanisms of sessions are among them.
 
     Raises:
@@ -123,7 +123,7 @@ def ways_of(dataset: PublicDataset, request: SessionRequest, *, interactive: boo
     """
     workload = compiled(dataset.space, request.workload.workload)
     ways = list(_releases(dataset, request, workload))
-    if interactive and not isinstance(workload, Cuts):
+    if interactive and request.epsilon and not isinstance(workload, Cuts):
         ways += _sessions(dataset, request, workload)
     return Ways(workload, tuple(sorted(ways, key=lambda way: way.rank)))
 
@@ -156,10 +156,9 @@ def _with_method(request: SessionRequest, method: str) -> SessionRequest:
 
 
 def _releases(dataset: PublicDataset, request: SessionRequest, workload: Workload) -> Iterator[Way]:
-    for method in get_args(Method):
-        # A publication is made of any of these.
-        if method in ("auto", "publication"):
-            continue
+    # A publication is made of any of these, or with an epsilon of 0 of what was measured before.
+    methods = [m for m in get_args(Method) if m not in ("auto", "publication")] if request.epsilon else ["publication"]
+    for method in methods:
         asked = _with_method(request, method)
         try:
             found = find_plan(dataset, asked)

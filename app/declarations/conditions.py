@@ -6,6 +6,7 @@ Whether they fit the attributes of a table is the compiler's question (:mod:`app
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr
@@ -13,6 +14,9 @@ from pydantic import field_validator as _field_validator
 from pydantic import model_validator as _model_validator
 
 Value = StrictInt | StrictStr | Annotated[float, Field(strict=True)]
+
+#: Conditions joined by ``all``, ``any`` and ``not``, each of which takes as long as it has values to look at.
+MOST_CONDITIONS = 256
 
 
 class Condition(BaseModel):
@@ -81,6 +85,20 @@ class Where(BaseModel):
     any: Annotated[list[Where], Field(fail_fast=True)] = Field(default_factory=list, min_length=1)
     not_: Where | None = Field(default=None, alias="not")
 
+    @_model_validator(mode="before")
+    @classmethod
+    def _few(cls, value: Any) -> Any:
+        # Looked at before any of them is read, as that takes far longer.
+        if isinstance(value, dict) and not _JOINED.isdisjoint(value):
+            number = 0
+            for part in _parts(value):
+                number += len(part.keys() - _JOINED) or not part
+                if number > MOST_CONDITIONS:
+                    raise ValueError(
+                        f"at most {MOST_CONDITIONS} conditions are joined by all, any and not: use lists of values"
+                    )
+        return value
+
     @_field_validator("not_", mode="before")
     @classmethod
     def _something(cls, value: Any) -> Any:
@@ -92,6 +110,20 @@ class Where(BaseModel):
     def conditions(self) -> dict[str, Condition]:
         """Those by attribute."""
         return self.__pydantic_extra__
+
+
+_JOINED = frozenset({"all", "any", "not"})
+
+
+def _parts(value: Any) -> Iterator[dict[Any, Any]]:
+    """Conditions as they came, with all that they are made of."""
+    left = [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            yield part
+            for name in _JOINED & part.keys():
+                left += part[name] if isinstance(part[name], list) else [part[name]]
 
 
 def written_where(where: Where) -> dict[str, Any]:

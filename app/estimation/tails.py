@@ -126,8 +126,10 @@ def quantile(terms: Sequence[Term], confidence: float) -> float:
     return reach(terms, confidence) / math.sqrt(variance) if variance else normal_quantile(confidence)
 
 
-#: For each law and weight: the law, its scale in steps, the weighed step in counts, and how many of them there are.
-Signature = tuple[tuple[NoiseKind, float, float, int], ...]
+#: The law of noise, its scale in steps, the weighed step in counts, and how many of them there are.
+_Summed = tuple[NoiseKind, float, float, int]
+#: One for each law and weight.
+Signature = tuple[_Summed, ...]
 
 #: Laws that were asked for lately. That of noise of many steps takes as many numbers.
 _MASSES: Kept[FloatArray] = Kept(1 << 23, 256)
@@ -144,7 +146,7 @@ def signature(terms: Sequence[Term]) -> Signature:
     largest = max((float(s.max(initial=0.0)) for parts in found.values() for s, _ in parts), default=0.0)
     if not largest:
         return ()
-    noises: list[tuple[NoiseKind, float, float, int]] = []
+    noises: list[_Summed] = []
     for (kind, scale), parts in sorted(found.items()):
         steps, counts = np.concatenate([s for s, _ in parts]), np.concatenate([c for _, c in parts])
         kept = steps > largest * 2.0**-40
@@ -168,8 +170,12 @@ def _rounded(steps: FloatArray) -> FloatArray:
 def _reach(noises: Signature, confidence: float) -> float:
     if not noises:
         return 0.0
+    # The same of any weights but for their size: squares of tiny ones would be nothing, their noise none.
+    exponent = math.frexp(max(step for _, _, step, _ in noises))[1]
+    own = [(kind, scale, math.ldexp(step, -exponent), many) for kind, scale, step, many in noises]
     missed = 1 - confidence
-    return _chernoff(noises, missed) if missed < LEAST_MISSED else _transformed(noises, confidence)
+    found = _chernoff(own, missed) if missed < LEAST_MISSED else _transformed(own, confidence, exponent)
+    return math.ldexp(found, exponent)
 
 
 def _variance(kind: NoiseKind, scale: float) -> float:
@@ -206,7 +212,8 @@ def _characteristic(kind: NoiseKind, scale: float, angles: FloatArray) -> FloatA
     return np.asarray(masses[0] + 2 * (np.cos(np.outer(angles, np.arange(1, len(masses)))) @ masses[1:]))
 
 
-def _transformed(noises: Signature, confidence: float) -> float:
+def _transformed(noises: Sequence[_Summed], confidence: float, exponent: int) -> float:
+    """Of steps that were divided by two to an exponent."""
     deviation = math.sqrt(sum(many * step**2 * _variance(kind, scale) for kind, scale, step, many in noises))
     logarithm = math.log(1 / (1 - confidence)) + _BEYOND
     largest = max(step for _, _, step, _ in noises)
@@ -221,7 +228,7 @@ def _transformed(noises: Signature, confidence: float) -> float:
     ):
         exact = [(kind, scale, round(m), many) for m, (kind, scale, _, many) in zip(multiples, noises, strict=True)]
         # Multiples of a step that rounding did not touch are exact.
-        slack = 1.0 if math.ldexp(least, 30).is_integer() else 1 + _MULTIPLE
+        slack = 1.0 if math.ldexp(least, exponent + 30).is_integer() else 1 + _MULTIPLE
         return _on_lattice(exact, points, confidence) * least * slack
     lattice = 2 * end / _POINTS
     # As many are rounded, in the order of their steps, as make what is added for either the least.
@@ -248,7 +255,7 @@ def _transformed(noises: Signature, confidence: float) -> float:
     return (_first(np.fft.irfft(found, _POINTS), confidence) * lattice + margin) * (1 + _MULTIPLE)
 
 
-def _smoothed(terms: Sequence[tuple[NoiseKind, float, float, int]], lattice: float, *, fine: bool) -> FloatArray:
+def _smoothed(terms: Sequence[_Summed], lattice: float, *, fine: bool) -> FloatArray:
     """The transform of terms each of which has an independent uniform part of its step added.
 
     Where all steps are ``fine`` nothing comes back once it is gone.
@@ -268,7 +275,7 @@ def _smoothed(terms: Sequence[tuple[NoiseKind, float, float, int]], lattice: flo
     return np.asarray(found)
 
 
-def _gone(terms: Sequence[tuple[NoiseKind, float, float, int]], frequencies: FloatArray) -> FloatArray:
+def _gone(terms: Sequence[_Summed], frequencies: FloatArray) -> FloatArray:
     """The same at low frequencies, all terms at once: a uniform part of so small a step is as good as a normal one."""
     logarithm = np.zeros(len(frequencies))
     for kind in ("laplace", "gaussian"):
@@ -308,7 +315,7 @@ def _power(number: float) -> int:
     return 1 << max(6, math.ceil(math.log2(number)))
 
 
-def _chernoff(noises: Signature, missed: float) -> float:
+def _chernoff(noises: Sequence[_Summed], missed: float) -> float:
     """``min over u of (K(u) + ln(2/missed)) / u``, K the logarithm of the moment-generating function.
 
     Of Laplace noise of variance v that is ``-ln(1 - v (cosh(u) - 1))``; of discrete Gaussian noise it is less than

@@ -271,14 +271,18 @@ def test_records_moved(told: Told, auditor: Auditor, family: str) -> None:
 
 def test_every_end_cut_off(told: Told, auditor: Auditor) -> None:
     """Behind every record, with a trailer made for what is left: the log, wherever a replay takes it; and it does take
-    most of those cut behind an entry, which only the log tells from the whole. Without a trailer: replay.
+    most of those cut behind an entry, which only the log tells from the whole. Without a trailer: both, of nothing at
+    all, too, as of a download that failed. Without its first line: both.
     """
+    assert auditor.caught([]) == BOTH
     for family, transcripts in told.transcripts.items():
         taken = 0
         for lines in transcripts:
             documents = documents_of(lines)
+            assert auditor.caught(lines[:-1]) == auditor.caught(lines[1:]) == BOTH, family
             for end in range(1, len(documents) - 1):
                 assert not auditor.replays(lines[:end]), (family, end)
+                assert not auditor.logged(lines[:end]), (family, end)
                 sealed = resealed([*documents[:end], documents[-1]])
                 caught = auditor.caught(sealed)
                 assert caught, (family, end)

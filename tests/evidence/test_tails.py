@@ -104,6 +104,22 @@ def test_a_reach_off_every_lattice_is_no_less_and_hardly_more(parts: list[Part],
     assert least <= reach(terms(parts), confidence) <= least + 0.015 * deviation(parts)
 
 
+@pytest.mark.parametrize("exponent", [-980, -600, 600])
+@pytest.mark.parametrize("confidence", [0.95, 1 - LEAST_MISSED / 2])
+@pytest.mark.parametrize(
+    "parts",
+    [[("gaussian", 1e9, 1.0, 3), ("gaussian", 1e9, 0.7, 1)], [("laplace", 2.0, 0.6181, 2), ("laplace", 1.0, 1, 1)]],
+)
+def test_a_reach_is_that_of_other_weights_but_for_their_size(
+    parts: list[Part], confidence: float, exponent: int
+) -> None:
+    """Catches squares of weights that are nothing or infinite: noise of them was told step by step, in gigabytes."""
+    resized = [(kind, scale, math.ldexp(weight, exponent), many) for kind, scale, weight, many in parts]
+    found = math.ldexp(reach(terms(resized), confidence), -exponent)
+    # Whether steps are whole ones is told by their size, and what rounding may have done is added where they are not.
+    assert found == pytest.approx(reach(terms(parts), confidence), rel=3e-9)
+
+
 @pytest.mark.slow
 @given(
     st.lists(

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.constructions import dense
+from app.declarations.conditions import MOST_CONDITIONS
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import parse_spec
 from app.estimation.tables.residuals import Residuals
@@ -23,7 +24,6 @@ from app.spaces import records as records_module
 from app.spaces.counts import CellCounts
 from app.spaces.dense import CountsTensor
 from app.spaces.errors import InvalidQuery
-from app.spaces.queries import conditions as conditions_module
 from app.spaces.queries import linear as linear_module
 from app.spaces.queries.linear import CompiledLocal, CompiledProduct, CompiledZero
 from app.spaces.queries.marginal import CompiledMarginal
@@ -344,13 +344,17 @@ def test_expressions_that_are_too_large_are_refused_before_anything_is_made() ->
         u.compiled(predicate({"any": [{"x1": 5}, {"x2": 1}]}))
     with pytest.raises(InvalidQuery, match="name fewer attributes"):
         u.compiled({"type": "marginal", "attributes": ["x2"], "where": {"not": {"x0": 5}}})
-    many = [{"x2": 1}] * (conditions_module.MOST_CONDITIONS + 1)
+    many: list[Any] = [{"x2": 1}] * (MOST_CONDITIONS + 1)
     for connective in ("any", "all"):
         with pytest.raises(InvalidQuery, match="at most 256 conditions"):
             u.compiled(predicate({connective: many}))
         with pytest.raises(InvalidQuery, match="at most 256 conditions"):
             u.compiled({"type": "marginal", "attributes": ["x3"], "where": {connective: many}})
         assert u.compiled(predicate({connective: many[1:]})).digest == u.compiled(predicate({"x2": 1})).digest
+        # Nothing is looked at before it is counted: not even whether they are conditions, nor those that name nothing.
+        for part in ({}, {"x2": {"no": "such"}}, {"any": [{"x2": 1}] * 2}, {"not": {"not": {}}}):
+            with pytest.raises(InvalidQuery, match="at most 256 conditions"):
+                u.compiled(predicate({"x3": 1, "not": {connective: [part] * 100_000}}))
     largest = wide(2**19, 2, 3)
     query = largest.compiled(predicate({"any": [{"x0": {"ge": 5}}, {"x1": 1}]}))
     assert query.canonical == {"type": "local", "axes": [0, 1], "ranges": [1, 2, 3, 4, 5, 6, 7, 8, 9, 2**20]}

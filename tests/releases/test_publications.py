@@ -385,6 +385,18 @@ class TestOverHttp:
         asked = {"dataset": dataset, "method": "publication", "epsilon": 0, **changes}
         assert words in refused(service.admin.post("/v1/releases", json=asked), problem)["detail"]
 
+    @pytest.mark.parametrize("wanted", [{"tables": TABLES}, {"workload": {"marginals": 2}}])
+    def test_a_plan_of_nothing_to_spend(self, service: Service, wanted: JSON) -> None:
+        """Would catch a plan for one that looks for other ways, of which none is free: it failed for ever."""
+        dataset = people(service)
+        asked = {"dataset": dataset, "method": "publication", "epsilon": 0, **wanted}
+        told = service.admin.post("/v1/plans", json=asked)
+        assert told.status_code == 200, told.text
+        (way,) = told.json()["methods"]
+        assert (way["method"], told.json()["best"], way["expected"]) == ("publication", "publication", None)
+        assert way["expected_seconds"] > 0
+        assert way["plan"]["measurements"] == 0
+
     def test_nothing_is_known(self, service: Service) -> None:
         """Would catch a release that fails when it is worked on, of which it is known before that it must."""
         dataset = people(service, records_public=False)

@@ -264,6 +264,12 @@ def test_answers_fit_their_grid(kind: int, capacity: int, low: int, places: int)
         ({"type": "quantile", "of": "age", "q": [0.5, 1.5]}, "q: a quantile's q lies between 0 and 1"),
         ({"type": "quantile", "of": "age", "q": [0.5, 0.25]}, "q: several q ascend"),
         ({"type": "quantile", "of": "age", "q": [0.5, 0.5]}, "q: several q ascend"),
+        (
+            {"type": "quantile", "of": "age", "q": [1e-300, 0.5]},
+            "q: a quantile's q lies between 0 and 1, at least 1e-09",
+        ),
+        ({"type": "quantile", "of": "age", "q": 1 - 1e-12}, "q: a quantile's q lies between 0 and 1, at least 1e-09"),
+        ({"type": "quantile", "of": "age", "q": [0.5, 0.5 + 1e-12]}, "each at least 1e-09 above the one before"),
         ({"type": "quantile", "of": "age", "q": []}, "q"),
         ({"type": "quantile", "of": "age", "q": "half"}, "q"),
         ({"type": "quantile", "of": "age", "q": True}, "q"),

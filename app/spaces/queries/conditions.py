@@ -24,9 +24,6 @@ Selection = npt.NDArray[np.bool_]
 #: The axis and the values of the attribute of a name; raises InvalidQuery where there is none.
 LookUp = Callable[[str], tuple[int, Values]]
 
-#: Conditions joined by ``all``, ``any`` and ``not``, each of which takes as long as it has values to look at.
-MOST_CONDITIONS = 256
-
 
 def named(where: Where) -> set[str]:
     """The attributes that conditions name."""
@@ -42,15 +39,12 @@ def selected(where: Where, look_up: LookUp) -> dict[int, Members] | None:
     """By axis the values that satisfy conditions of which all must hold; None where there are others.
 
     Raises:
-        InvalidQuery: when one does not fit its attribute, or there are too many.
+        InvalidQuery: when one does not fit its attribute.
     """
-    parts = list(_parts(where))
-    if len(parts) > 1 and sum(len(part.conditions) for part in parts) > MOST_CONDITIONS:
-        raise InvalidQuery(f"where: at most {MOST_CONDITIONS} conditions are joined by all, any and not: use lists")
     if are_together(where):
         return None
     found: dict[int, Members] = {}
-    for part in parts:
+    for part in _parts(where):
         for name, condition in part.conditions.items():
             axis, values = look_up(name)
             members = values.members(condition)
@@ -61,10 +55,8 @@ def selected(where: Where, look_up: LookUp) -> dict[int, Members] | None:
 def combinations(where: Where, look_up: LookUp) -> tuple[tuple[int, ...], Selection]:
     """The axes that conditions of any form name, ascending, and which combinations of their values satisfy them.
 
-    How many conditions there are was checked by :func:`selected`.
-
     Raises:
-        InvalidQuery: when there are too many.
+        InvalidQuery: when there are too many of these.
     """
     lengths = {axis: values.attribute.length for axis, values in map(look_up, named(where))}
     if math.prod(lengths.values()) > MOST_LOCAL:

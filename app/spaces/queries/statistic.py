@@ -36,6 +36,8 @@ from app.spaces.space import Space
 from app.spaces.table import TableSpace
 from app.spaces.tensor import Array, IntArray, Members
 
+#: Parts of the records are told apart by so much: of fewer than a billion records less is less than one.
+LEAST_PART = 1e-9
 #: Answers are whole multiples of a power of two that many bits below the largest that there can be.
 _BITS = 50
 
@@ -159,10 +161,10 @@ class QuantileQuery(StatisticQuery):
     @classmethod
     def _ascending(cls, value: float | list[float]) -> float | list[float]:
         levels = value if isinstance(value, list) else [value]
-        if not all(0 < level < 1 for level in levels):
-            raise ValueError("a quantile's q lies between 0 and 1")
-        if any(b <= a for a, b in pairwise(levels)):
-            raise ValueError("several q ascend")
+        if not all(LEAST_PART <= level <= 1 - LEAST_PART for level in levels):
+            raise ValueError(f"a quantile's q lies between 0 and 1, at least {LEAST_PART:g} from either")
+        if any(b - a < LEAST_PART for a, b in pairwise(levels)):
+            raise ValueError(f"several q ascend, each at least {LEAST_PART:g} above the one before")
         return value
 
     @property
