@@ -51,12 +51,12 @@ class Estimates:
             linear_errors=errors,
         )
 
-    def chosen(self, least: float, most: float, deviations: float) -> Estimates:
+    def chosen(self, least: float | FloatArray, most: float | FloatArray, deviations: float) -> Estimates:
         """The same for a question that may have been chosen by what was released: what a model alone says it may have
         been chosen by, too, so that such intervals are all that is possible, and none where that has no end.
 
         Args:
-            least, most: what the values can be.
+            least, most: what the values can be, all of them or each.
             deviations: by how many standard errors intervals reach.
         """
         fitted = ~self.unbiased & ~np.isnan(self.values)
@@ -65,6 +65,13 @@ class Estimates:
         lows, highs = (np.where(fitted & ~np.isfinite(lows + highs), np.nan, ends) for ends in (lows, highs))
         arms = np.maximum(self.values - lows, highs - self.values) / deviations
         return replace(self, lows=lows, highs=highs, standard_errors=np.where(fitted, arms, self.standard_errors))
+
+    def holding(self, values: FloatArray) -> Estimates:
+        """The same with intervals that reach to some values, where there are any: those that are told, which are
+        rounded."""
+        lows, highs = np.minimum(self.lows, values), np.maximum(self.highs, values)
+        told = ~np.isnan(values)
+        return replace(self, lows=np.where(told, lows, self.lows), highs=np.where(told, highs, self.highs))
 
     @classmethod
     def bare(cls, values: FloatArray, confidence: float) -> Estimates:

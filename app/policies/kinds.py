@@ -28,7 +28,7 @@ from app.policies.table import OutOfReach, Policy, Wanted, dearest
 from app.spaces.partition import Marginal
 from app.spaces.queries.statistic import CompiledStatistic, StatisticOfNumbers
 from app.spaces.questions import Cells, Groups, Question, Sum
-from app.spaces.tensor import Array, FloatArray
+from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: What is not measured is taken to be like the whole within this part of its spread.
 ALIKE = 0.5
@@ -92,6 +92,8 @@ class Known:
 
 
 A = TypeVar("A", bound=CompiledStatistic)
+#: A number for all answers, or one for each.
+Ends = float | FloatArray
 
 
 class Kind(ABC, Generic[A]):
@@ -127,8 +129,8 @@ class Kind(ABC, Generic[A]):
         """How far values are off, by the noise in what they follow from: standard deviations, of the first order."""
 
     @abstractmethod
-    def possible(self, total: float | None) -> tuple[float, float]:
-        """The least and the greatest that the statistic can be, of at most so many records where that is known."""
+    def possible(self, total: float | None) -> tuple[Ends, Ends]:
+        """The least and the greatest that each answer can be, of at most so many records where that is known."""
 
     @property
     def own_residuals(self) -> list[Residuals]:
@@ -145,22 +147,42 @@ class Kind(ABC, Generic[A]):
         return max(normal_quantile(confidence), self.policy.chosen_quantile(attributes, missed, others=others))
 
     @cached_property
-    def reachable(self) -> tuple[int, int]:
-        """The least and the greatest place of the numbers that the records asked about may have: where conditions are
-        on the numbers themselves some of these."""
+    def reachable(self) -> tuple[IntArray, IntArray]:
+        """Of each answer the least and the greatest place of the numbers that its records may have: where conditions or
+        groups are of the numbers themselves some of these."""
         assert isinstance(self.asked, StatisticOfNumbers)
         question, axis, places = self.asked.question, self.asked.axis, self.asked.places
+        least, most = (np.full(len(self.asked.groups), place) for place in (0, places - 1))
         if axis not in question.attributes or not isinstance(question, Cells | Groups | Sum):
-            return 0, places - 1
-        k = question.attributes.index(axis)
+            return least, most
         if isinstance(question, Sum):
-            counted = question.on(question.partitions) != 0
+            answers = np.where(question.on(question.partitions) != 0, 0, -1)
         else:
             cells = np.arange(question.marginal.cells).reshape(question.marginal.shape)
-            counted = np.isin(question.answers if isinstance(question, Groups) else cells, self.asked.groups)
-        along = np.moveaxis(counted, k, 0).reshape(counted.shape[k], -1).any(axis=1)
-        found = np.flatnonzero(along[question.partitions[k].labels[:places]])
-        return (int(found[0]), int(found[-1])) if len(found) else (0, places - 1)
+            answers = question.answers if isinstance(question, Groups) else cells
+        k = question.attributes.index(axis)
+        labels, shape = question.partitions[k].labels[:places], [1] * answers.ndim
+        shape[k] = -1
+        # A cell that holds no number is between none.
+        first, last = np.full(question.partitions[k].cells, places), np.full(question.partitions[k].cells, -1)
+        told, at = np.unique(labels, return_index=True)
+        first[told] = at
+        told, at = np.unique(labels[::-1], return_index=True)
+        last[told] = places - 1 - at
+        lows, highs = np.full(int(answers.max()) + 1, places), np.full(int(answers.max()) + 1, -1)
+        counted = answers >= 0
+        for ends, found, further in ((lows, first, np.minimum), (highs, last, np.maximum)):
+            further.at(ends, answers[counted], np.broadcast_to(found.reshape(shape), answers.shape)[counted])
+        lows, highs = lows[self.asked.groups], highs[self.asked.groups]
+        return np.where(highs < 0, least, lows), np.where(highs < 0, most, highs)
+
+    @property
+    def extremes(self) -> tuple[FloatArray, FloatArray]:
+        """The least and the greatest of these numbers, of each answer."""
+        assert isinstance(self.asked, StatisticOfNumbers)
+        low, step = self.asked.low, self.asked.step
+        least, most = (np.asarray(low + step * places, dtype=np.float64) for places in self.reachable)
+        return least, most
 
     # What is known.
 
@@ -248,7 +270,7 @@ class Interval:
         unbiased: Array,
         confidence: float,
         quantile: FloatArray,
-        possible: tuple[float, float],
+        possible: tuple[Ends, Ends],
         given: FloatArray | None,
     ) -> Estimates:
         """Cut to what is possible, and NaN where there may be nobody; ``given`` are the values, if they are.

@@ -30,7 +30,7 @@ from app.estimation.tables.ratios import fieller_mean, variances_of
 from app.estimation.tables.residuals import Residuals, weighed
 from app.estimation.tails import normal_quantile
 from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
-from app.policies.kinds import Derived, Interval, Known, ends_of, from_ends, moment_of
+from app.policies.kinds import Derived, Ends, Interval, Known, ends_of, from_ends, moment_of
 from app.policies.table import Policy
 from app.spaces.partition import Marginal
 from app.spaces.queries.statistic import CompiledStatistic, StatisticOfNumbers
@@ -240,11 +240,10 @@ class Sum(_OfMoments):
         ones = np.ones(len(values))
         return np.stack([self.middle * ones, self.asked.step * ones], axis=1)
 
-    def possible(self, total: float | None) -> tuple[float, float]:
-        low, high = (self.asked.low + self.asked.step * place for place in self.reachable)
-        if total is not None:
-            return min(0.0, low) * total, max(0.0, high) * total
-        return 0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf
+    def possible(self, total: float | None) -> tuple[Ends, Ends]:
+        (low, high), most = self.extremes, math.inf if total is None else total
+        least, greatest = np.zeros(len(low)), np.zeros(len(high))
+        return np.multiply(low, most, out=least, where=low < 0), np.multiply(high, most, out=greatest, where=high > 0)
 
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:
         linear, variances = known.weighed(np.array([self.middle, self.asked.step]))
@@ -260,9 +259,8 @@ class Mean(_OfMoments):
         count, step = values[:, 0], self.asked.step
         return np.stack([-step * (values[:, 1] / count) / count, step / count], axis=1)
 
-    def possible(self, total: float | None) -> tuple[float, float]:
-        least, most = self.reachable
-        return self.asked.low + self.asked.step * least, self.asked.low + self.asked.step * most
+    def possible(self, total: float | None) -> tuple[Ends, Ends]:
+        return self.extremes
 
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:
         nothing, known = self.empty(known, quantile)
@@ -295,7 +293,7 @@ class Variance(_OfMoments):
         rows = [2 * means[:, 0] ** 2 - unit * means[:, 1], -2 * means[:, 0], unit * np.ones(len(values))]
         return self.asked.step**2 * np.stack(rows, axis=1) / count[:, None]
 
-    def possible(self, total: float | None) -> tuple[float, float]:
+    def possible(self, total: float | None) -> tuple[Ends, Ends]:
         least, most = self.reachable
         return 0.0, (self.asked.step * (most - least) / 2) ** 2
 

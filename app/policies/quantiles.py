@@ -39,7 +39,7 @@ from app.measurements.strategies.drawn import (
     most_blocks,
 )
 from app.measurements.strategies.tables import Draws, Part, TableStrategy
-from app.policies.kinds import ALIKE, Kind, moment_of
+from app.policies.kinds import ALIKE, Ends, Kind, moment_of
 from app.policies.table import Wanted
 from app.spaces.partition import Marginal, Partition
 from app.spaces.queries.statistic import CompiledStatistic, StatisticOfNumbers
@@ -115,9 +115,9 @@ class Quantile(Kind[StatisticOfNumbers]):
         least = self.chosen_quantile(confidence) if adaptive else 0.0
         return self._shown(confidence, least, given)
 
-    def possible(self, total: float | None) -> tuple[float, float]:
-        least, most = self.reachable
-        return self.asked.low + self.asked.step * least, self.asked.low + self.asked.step * most
+    def possible(self, total: float | None) -> tuple[Ends, Ends]:
+        least, most = self.extremes
+        return np.repeat(least, len(self.asked.levels)), np.repeat(most, len(self.asked.levels))
 
     def errors(self) -> FloatArray:
         known, base = self._distributions(), self._base()
@@ -461,12 +461,12 @@ class Quantile(Kind[StatisticOfNumbers]):
         if known is None:
             known = self._modelled(base)
         values, lows, highs = (np.zeros((len(self.asked.groups), len(self.asked.levels))) for _ in range(3))
-        (first, last), expected = self.reachable, self._expected(base)
+        reachable, expected = np.stack(self.reachable, axis=1).tolist(), self._expected(base)
         for group, found in enumerate(known):
             if found.is_empty(confidence, least):
                 values[group] = lows[group] = highs[group] = math.nan
                 continue
-            told = found.quantiles(self.asked.levels, expected)
+            told, (first, last) = found.quantiles(self.asked.levels, expected), reachable[group]
             for k, level in enumerate(self.asked.levels):
                 low, high = (min(max(end, first), last) for end in found.interval(level, confidence, least))
                 values[group, k] = min(max(told[k], low), high)

@@ -23,7 +23,7 @@ from app.estimation.tables.ratios import fieller_mean
 from app.estimation.tables.residuals import Residuals, weighed
 from app.estimation.tails import normal_quantile
 from app.measurements.strategies.tables import Moment, Part, TableStrategy, Times, shares
-from app.policies.kinds import ANY, Derived, Interval, Known, ends_of, from_ends
+from app.policies.kinds import ANY, Derived, Ends, Interval, Known, ends_of, from_ends
 from app.policies.table import Policy
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
@@ -239,7 +239,7 @@ class Ratio(Derived[CompiledRatio]):
         below = np.where(np.abs(below) < self.asked.per.step, self.asked.per.step, below)
         return np.asarray((self._onto[1] - (above / below)[:, None] * self._onto[0]) / below[:, None])
 
-    def possible(self, total: float | None) -> tuple[float, float]:
+    def possible(self, total: float | None) -> tuple[Ends, Ends]:
         """What the declared numbers allow: of records that have both values the ratio lies between those of single
         records."""
         of, per = self.asked.of, self.asked.per

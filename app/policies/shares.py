@@ -22,7 +22,7 @@ from app.estimation.tables.ratios import fieller_mean
 from app.estimation.tables.residuals import Residuals
 from app.estimation.tails import normal_quantile
 from app.measurements.strategies.tables import Part, TableStrategy, shares
-from app.policies.kinds import ANY, Derived, Interval, Known
+from app.policies.kinds import ANY, Derived, Ends, Interval, Known
 from app.policies.table import CELL_REACH, REACH
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
@@ -86,7 +86,7 @@ class Share(Derived[CompiledShare]):
         count, part = values.T
         return np.stack([-part / count / count, 1 / count], axis=1)
 
-    def possible(self, total: float | None) -> tuple[float, float]:
+    def possible(self, total: float | None) -> tuple[Ends, Ends]:
         return 0.0, 1.0
 
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:

@@ -21,7 +21,7 @@ from app.estimation.tables.residuals import Residuals, Unbiased, own_values, wei
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
-from app.policies.kinds import Derived, Interval
+from app.policies.kinds import Derived, Ends, Interval
 from app.policies.quantiles import Place, Quantile
 from app.policies.ratios import OF, Ratio, times_of
 from app.policies.table import Wanted
@@ -36,7 +36,7 @@ from app.spaces.tensor import FloatArray
 class WeightedShare(Ratio):
     """The weighted share."""
 
-    def possible(self, total: float | None) -> tuple[float, float]:
+    def possible(self, total: float | None) -> tuple[Ends, Ends]:
         return 0.0, 1.0
 
 
@@ -49,7 +49,7 @@ class WeightedMean(Ratio):
         found[..., OF - 1] = Derived.hedged(self, means, spreads)[..., OF - 1]
         return found
 
-    def possible(self, total: float | None) -> tuple[float, float]:
+    def possible(self, total: float | None) -> tuple[Ends, Ends]:
         return self.asked.of.low, self.asked.of.high
 
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,29 @@ def test_groups(exact: Service) -> None:
     every = ask(analyst, id, {"type": "sum", "of": "price", "group_by": ["day"]})
     assert every["axes"][0]["labels"] == [*MONTHS, None]
     assert every["values"] == pytest.approx([total("price", DATA["day"] == m) for m in (0, 1, 2, 3, -1)], rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean", "variance", "quantile"])
+def test_groups_of_the_own_numbers(service: Service, kind: str) -> None:
+    """With little budget, grouped by ranges of what is asked of: what each group says is what its own range allows, and
+    nothing else where it is a single number. Catches all groups cut alike, and ends that rounding moves off a value."""
+    analyst, name = service.principal("analyst"), registered(service)
+    id = opened(analyst, name, epsilon=0.05, max_queries=8)["id"]
+    edges = [0, 2.5, 2.51, 10, 20]
+    wanted = {"type": kind, "of": "price", **({"q": [0.1, 0.5]} if kind == "quantile" else {})}
+    answer = ask(analyst, id, wanted | {"group_by": ["price"], "bins": {"price": edges}})
+    numbers = 2 if kind == "quantile" else 1
+    told = 0
+    for group, (low, high) in enumerate(pairwise(edges)):
+        last = high if high == 20 else high - 0.01
+        least, most = {"sum": (0.0, last * RECORDS), "variance": (0.0, ((last - low) / 2) ** 2)}.get(kind, (low, last))
+        for place in range(numbers * group, numbers * (group + 1)):
+            value, interval = answer["values"][place], answer["intervals"][place]
+            if value is not None:
+                told += 1
+                assert least - 1e-6 <= interval[0] <= value <= interval[1] <= most + 1e-6, (group, value, interval)
+                assert last > low + 1e-9 or kind == "sum" or interval[0] == value == interval[1]
+    assert told
 
 
 def test_variances_and_quantiles(exact: Service, tmp_path: Path) -> None:

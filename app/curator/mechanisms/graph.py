@@ -437,7 +437,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         shown = self._shown(state, query)
         values = self._as_counts(query, shown.values)
         accuracy = self._accuracy(state, query, shown, values, target, measured)
-        return Answer(self._grid(values), source, None, accuracy=accuracy, measured=measured)
+        return self._told(query, source, accuracy, measured=measured)
 
     def _shown(self, state: GraphEvidence, query: Query) -> Shown:
         policy, names, parts = state.policy, self._names(query), self._modelled(query)

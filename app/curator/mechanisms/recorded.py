@@ -22,6 +22,7 @@ from app.curator.mechanisms.protocol import (
     Measured,
     PayingState,
     Pinning,
+    Source,
     Target,
     Units,
 )
@@ -94,6 +95,16 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         farthest, none = math.ldexp(GREATEST_ANSWER, -bits), np.isnan(values)
         held = np.clip(np.where(none, 0.0, values), -farthest, farthest)
         return np.where(none, NO_VALUE, np.rint(np.ldexp(held, bits)).astype(np.int64))
+
+    def _told(
+        self, query: Query, source: Source, found: Estimates, bits: int | None = None, measured: Measured | None = None
+    ) -> Answer:
+        """The answer that tells estimates: their values on the answer grid, or one of so many bits, with intervals that
+        hold these."""
+        units = query.adding(self._grid(found.values, bits))
+        values = np.ldexp(units.astype(np.float64), -(self._bits if bits is None else bits))
+        values = np.where(units == NO_VALUE, np.nan, values).reshape(np.shape(found.lows))
+        return Answer(units, source, None, accuracy=found.holding(values), measured=measured)
 
     def _unit(self, value: float) -> int:
         """A standard error on the answer grid."""

@@ -221,5 +221,4 @@ class TableMechanism(RecordedMechanism[Evidence]):
         measured: Measured | None = None,
     ) -> Answer:
         found = answerer_of(query, self._space).shown(state, target, bought, None)
-        units = query.adding(self._grid(found.values, query.answer_bits))
-        return Answer(units, source, None, accuracy=found, measured=measured)
+        return self._told(query, source, found, query.answer_bits, measured)

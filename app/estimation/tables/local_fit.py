@@ -83,6 +83,8 @@ class Fit:
         strength: what multiplies the relative entropy to the base.
         total_variance: of the total the counts sum to; 0 where it is public.
         converged: whether the search met its tolerance; where not, this is the product of the one-way marginals.
+        unsure: the variance that the base has by the noise of these marginals, one a cell; None where it is of no
+            account.
     """
 
     attributes: tuple[int, ...]
@@ -92,6 +94,7 @@ class Fit:
     strength: float
     total_variance: float
     converged: bool = True
+    unsure: FloatArray | None = None
 
     def values(self, question: Question) -> FloatArray:
         """The answers of the fitted counts, in the shape of the question, which tells no more cells apart."""
@@ -101,8 +104,9 @@ class Fit:
         """Posterior standard deviations of the answers, in the shape of the question, which tells no more cells apart.
 
         By a Gaussian in place of the posterior: the measured values with their variances, the total where it is public,
-        and cells that are independent before, with variance ``max(p/strength, (p/2)^2)`` for a fitted count p. (The
-        second term: what no measurement tells apart is known to half of itself and no better.)
+        and cells that are independent before, with variance ``max(p/strength, (p/2)^2, u)`` for a fitted count p. (The
+        second term: what no measurement tells apart is known to half of itself and no better. The third: where noise
+        left nothing of a marginal's count there may be as many as it hides.)
         """
         if not self.attributes:
             return np.asarray(np.abs(question.of(np.array(1.0), ())) * self.total_variance**0.5)
@@ -166,6 +170,8 @@ class Fit:
     def _posterior(self) -> Posterior:
         fitted = np.maximum(self.counts.reshape(-1), LEAST_FITTED)
         prior = np.maximum(fitted / self.strength, (fitted / 2) ** 2)
+        if self.unsure is not None:
+            prior = np.maximum(prior, self.unsure.reshape(-1))
         prior = np.where(self.counts.reshape(-1) > 0, prior, LEAST_PRIOR)
         return Posterior(prior, self.known, exact=self.total_variance == 0)
 
@@ -319,9 +325,12 @@ class LocalFits:
     ) -> Fit | None:
         """A fit; None where the search does not meet its tolerance."""
         attributes, total = place.restriction.attributes, max(total, 1.0)
-        base = np.ones(())
+        base: FloatArray = np.ones(())
+        unsure: FloatArray = np.zeros(())
         for one, partition in zip(one_ways, cells, strict=True):
-            base = base[..., None] * partition.summed(one.shares, 0)
+            shares, variances = partition.summed(one.shares, 0), one.variances(partition)
+            unsure = unsure[..., None] * np.square(shares) + np.square(base)[..., None] * variances
+            base = base[..., None] * shares
         told = [values_on(known, attributes, cells) for known in place.restriction.known]
         known: tuple[Values | Weighed, ...] = tuple(values for values in told if values is not None)
         weighed = [weighed_on(c, attributes, cells) for c in place.restriction.combinations]
@@ -352,7 +361,8 @@ class LocalFits:
             place.thetas = dict(zip([k.marginal for k in known], np.split(theta, ends), strict=True))
         else:
             fitted = total * flat
-        return Fit(attributes, cells, fitted.reshape(base.shape), known, strength, variance)
+        unsure = total**2 * unsure
+        return Fit(attributes, cells, fitted.reshape(base.shape), known, strength, variance, unsure=unsure)
 
     def _one_way(self, attribute: int) -> _OneWay:
         """The best known shares of an attribute's values: from the finest partition whose cells are all estimable."""
@@ -380,8 +390,10 @@ class LocalFits:
                 counts = np.maximum(_projected(known.values), LEAST_COUNT)
                 weights = counts / counts.sum() / partition.summed(prior, 0)
                 shares = prior * partition.spread(weights, 0)
+                hidden = np.sqrt(known.variances) / counts.sum() / partition.summed(prior, 0)
                 fine = marginal.whole or (start is not None and partition.refines(start))
-                found = _OneWay(shares, (partition, float(known.variances.max())) if fine else None, partition)
+                base = (partition, float(known.variances.max())) if fine else None
+                found = _OneWay(shares, base, partition, prior * partition.spread(hidden, 0))
                 break
         possible = self._residuals.zeros.possible((attribute,), (Partition.singles(len(prior)),))
         if possible is not None:
@@ -400,11 +412,21 @@ class _OneWay:
         base: the cells that they were known of, with the variance of the count of one; None where these are coarser
             than the cells that it is counted in at first.
         cells: those that they were known of, however coarse; None where nothing is known.
+        errors: of the shares, the standard errors by noise; those of the values of one cell are one error.
     """
 
     shares: FloatArray
     base: tuple[Partition, float] | None
     cells: Partition | None = None
+    errors: FloatArray | None = None
+
+    def variances(self, partition: Partition) -> FloatArray:
+        """Of the shares of other cells."""
+        if self.cells is None or self.errors is None:
+            return np.zeros(partition.cells)
+        both = self.cells.met(partition)
+        own = np.square(both.summed(self.errors, 0))
+        return np.bincount(partition.over(both).labels, weights=own, minlength=partition.cells).astype(np.float64)
 
 
 @dataclass(eq=False)
