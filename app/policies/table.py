@@ -67,6 +67,8 @@ WORSE = 20.0
 MOST_BINS, LEAST_BINS = 20, 7
 #: A sum is measured on its whole marginal where the worth of that to later questions is this part of its disadvantage.
 WHOLE = 0.2
+#: By how much more than another a variance may be that is as good.
+_AS_WELL = 1.01
 #: Standard deviations of its own measured value within which a sum is shown, or a cell among others.
 REACH, CELL_REACH = 1.5, 2.5
 #: How many past questions tell the part of them that is paid for, and what the first few weigh against.
@@ -824,7 +826,14 @@ class Policy:
         different = len(self._sets) + (question.attributes not in self._sets)
         worth = rest * again / (self._asked + 1) / different
         disadvantage = _summed_cells(question, cells)
-        return worth >= WHOLE * disadvantage or disadvantage <= 1
+        return worth >= WHOLE * disadvantage or (disadvantage <= 1 and self._tells_as_well(question, cells))
+
+    def _tells_as_well(self, question: Question, whole: Marginal) -> bool:
+        """Whether counts of a whole marginal tell a sum as well as those of its own, with noise so small that nothing
+        else matters but the number of records where it is public: all but few of them are these and that."""
+        own = question.marginal_of(self._sizes)
+        after = [self.residuals.variances_after(question, TableStrategy.of(m), 1.0) for m in (whole, own)]
+        return float(after[0]) <= _AS_WELL * float(after[1])
 
     def _whole_of(self, question: Question) -> Marginal:
         """The whole marginal on a question's attributes: their single values, or starting cells divided as the question

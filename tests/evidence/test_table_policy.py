@@ -22,7 +22,7 @@ from app.measurements.noise import Noise
 from app.measurements.noise_search import laplace_cost
 from app.measurements.pieces import Counts, counts_of
 from app.measurements.record import Measurement
-from app.measurements.strategies.tables import Part
+from app.measurements.strategies.tables import Part, TableStrategy
 from app.policies.foretelling import Foretelling
 from app.policies.table import Bought, Funds, OutOfReach, Policy, Prediction, Wanted, own
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
@@ -445,6 +445,28 @@ def test_modes() -> None:
             policy = Policy(Residuals(sizes), funds(pure=False, questions=questions))
             assert policy.mode == "lift"
             assert not policy.pure
+
+
+@pytest.mark.parametrize("public", [True, False])
+@pytest.mark.parametrize("others", [(), (1,)])
+def test_all_but_few_are_told_as_well_as_these(public: bool, others: tuple[int, ...]) -> None:
+    """A number and all others of it, by themselves and among those of another attribute, one that starting cells tell
+    apart and one that they do not: whatever marginal is bought first tells the answer as well as its own would with
+    this noise. Catches a whole one that is bought for all but a few as if their sum were known."""
+    sizes = (180, 4)
+    starting = {0: Partition.runs(180, np.arange(0, 180, 9))}
+    paid = 0
+    for few in (np.arange(180) == 40, np.arange(180) // 9 == 4):
+        for chosen in (few, ~few):
+            residuals = Residuals(sizes, 1500.0 if public else None, starting)
+            asked = Product.over({0: chosen.astype(float)} | {a: np.array([1.0, 0, 0, 0]) for a in others})
+            _, wanted = Policy(residuals, funds(questions=60)).decide(asked, RENYI)
+            if wanted is not None:
+                paid += 1
+                variance, alone = wanted.noise.variance, TableStrategy.of(asked.marginal_of(sizes))
+                bought = residuals.variances_after(asked, wanted.strategy, variance)
+                assert float(bought) <= 1.02 * float(residuals.variances_after(asked, alone, variance))
+    assert paid >= 2
 
 
 def test_a_whole_table_is_measured_once_and_answers_everything() -> None:

@@ -262,7 +262,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         if query.is_zero:
             nothing = np.zeros(len(given))
             return Estimates(given, nothing, nothing, nothing, np.ones(len(given), dtype=bool), target.probability)
-        return self._accuracy(state, query, self._shown(state, query), given, self._targeted(target))
+        return self._accuracy(state, query, self._shown(state, query), given, self._targeted(target), given=True)
 
     # ------------------------------------------------------------------ what it takes
 
@@ -451,8 +451,11 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         values: FloatArray,
         target: Target,
         measured: Measured | None = None,
+        *,
+        given: bool = False,
     ) -> Estimates:
-        """How well shown values are known, in counts; ``measured`` is what was measured for this very answer."""
+        """Values and how well they are known, in counts: those shown, within their intervals, or ones that were given
+        before, with intervals that reach to them. ``measured`` is what was measured for this very answer."""
         policy = state.policy
         unbiased = shown.errors < math.inf
         linear = self._as_counts(query, shown.unbiased)
@@ -464,11 +467,15 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         reaches = np.where(unbiased, reaches, deviations * self._model_quantile(policy, target))
         least, most = (self._as_counts(query, each) for each in self._bounds(query))
         own = np.where(unbiased, errors, deviations)
+        lows, highs = np.clip(centres - reaches, least, most), np.clip(centres + reaches, least, most)
+        if not given:
+            # What holds whatever was asked before may leave out what all measurements together say.
+            values = np.fmax(np.fmin(values, highs), lows)
         return Estimates(
             values,
             standard_errors=shown_errors(values - centres, own, reaches),
-            lows=np.clip(centres - reaches, least, most),
-            highs=np.clip(centres + reaches, least, most),
+            lows=np.minimum(lows, values),
+            highs=np.maximum(highs, values),
             unbiased=unbiased,
             confidence=target.probability,
             linear=linear,
