@@ -79,7 +79,13 @@ def told(service: Service, auditor: httpx.Client) -> tuple[str, list[str], list[
         assert analyst.post(f"/v1/sessions/{id}/close").status_code == 200
         ids.append(id)
         lines += transcript(auditor, id)[:-1]
-    return name, ids, settled(auditor, *lines)
+    found, moved = settled(auditor, *lines), auditor.get(f"/v1/datasets/{name}/ledger").json()["entries"]
+    deadline = time.monotonic() + patience(10)
+    while len(records(found, "movement", name)) < len(moved):  # what the last closing gave back comes behind its lines
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        found = settled(auditor, *lines)
+    return name, ids, found
 
 
 def records(lines: list[bytes], kind: str, dataset: str | None = None) -> list[JSON]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import free_port
+from tests.kit.patience import patience
 from tests.kit.servers import shims
 
 pytestmark = pytest.mark.integration
@@ -51,7 +52,7 @@ def test_the_first_session_runs_as_it_stands(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=patience(90),
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said

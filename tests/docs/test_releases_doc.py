@@ -22,6 +22,7 @@ from app.curator.planners import cells, rounds, workload
 from app.measurements.strategies.tables import MOST_ROW_CELLS
 from app.releases import factorization, fitting
 from app.spaces.workload_request import MOST_NAMED, WorkloadRequest
+from tests.kit.patience import patience
 from tests.kit.servers import shims
 from tests.kit.service import Service, serving
 from tests.kit.world import eventually
@@ -64,7 +65,8 @@ def typed(root: Path, text: str, tmp_path_factory: pytest.TempPathFactory) -> It
             "COLUMNS": "160",
         }
         command = ["bash", "-euo", "pipefail", "-c", script]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+        limit = patience(90)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=limit)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         yield Typed(folder, done.stdout, service)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import axe_playwright_python
 import httpx
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Response
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Response, expect
 
 from tests.kit.patience import patience
 
@@ -114,6 +114,7 @@ class Watched:
     def __post_init__(self) -> None:
         page = self.page
         page.set_default_timeout(1000 * patience(10))
+        expect.set_options(timeout=1000 * patience(10))
         page.on("console", lambda told: self._note(f"console: {told.text}", told.type in ("error", "warning")))
         page.on("pageerror", lambda error: self._note(f"script: {error}", True))
         page.on("request", lambda asked: self._note(f"elsewhere: {asked.url}", not self._own(asked.url)))

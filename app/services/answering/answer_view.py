@@ -135,10 +135,11 @@ def _values(query: Query, values: list[float | None], accuracy: Estimates | None
             None if value is None or not math.isfinite(error) else error
             for value, error in zip(values, accuracy.standard_errors.tolist(), strict=True)
         ]
-        known = {
-            "interval_kind": "unbiased" if accuracy.unbiased.all() else "model",
-            "confidence": accuracy.confidence,
-        }
+        if any(interval is not None for interval in intervals):
+            known = {
+                "interval_kind": "unbiased" if accuracy.unbiased.all() else "model",
+                "confidence": accuracy.confidence,
+            }
     if query.labels:
         order = query.ordered(np.arange(query.numbers)).tolist()
         return {
