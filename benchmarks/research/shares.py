@@ -19,9 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from app.curator.mechanisms.protocol import Answer, Buy
 from app.privacy.ledger import Budget
-from app.spaces.queries.registry import parse_query
 from benchmarks.harness import report
 from benchmarks.research.statistics import DELTA, Ours, Stream, Survey, survey
 
@@ -115,14 +113,8 @@ class Counting(Ours):
         asked: Words = {"type": "predicate", "where": where}
         if groups:
             asked = {"type": "marginal", "attributes": groups, "where": where}
-        query = parse_query(asked).compiled(self.session.dataset.space)
-        due = self.session.consider(query)
-        if isinstance(due, Buy):
-            exact = due.purchase.strategy.exact(self.session.dataset.space, self._data)
-            due = self.session.apply(query, due, self._noisy(exact, due.purchase.added))
-        assert isinstance(due, Answer)
-        self.session.record(query, due)
-        return query.ordered(np.array(self.session.values(query, due.units), dtype=np.float64))
+        query, values, _ = self.answered(asked)
+        return query.ordered(values)
 
 
 class Alone:

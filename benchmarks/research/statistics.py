@@ -36,10 +36,11 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
+from app.estimation.intervals import Estimates
 from app.measurements.record import Measurement
 from app.privacy.ledger import Amounts, Budget
 from app.spaces.queries.registry import parse_query
-from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.query import Query
 from app.spaces.records import RecordsTensor
 from benchmarks.harness import report
 from benchmarks.research.coverage_played import Drawn
@@ -278,25 +279,28 @@ class Ours:
         asked = {"dataset": "survey", "mechanism": {"construction": "evidence"}, "epsilon": epsilon}
         request = parse_request(asked | ({"max_queries": len(stream.questions)} if stream.declared else {}))
         self.session = Session(Opening(dataset, request, make_plan(dataset, request), None, Pins((), ())))
-        self._data = RecordsTensor(table.columns, dataset.space.shape)
+        self.data = RecordsTensor(table.columns, dataset.space.shape)
         for buy in self.session.purchases():
-            units = buy.strategy.released(buy.strategy.exact(dataset.space, self._data), buy.noise, self._noise)
+            units = buy.strategy.released(buy.strategy.exact(dataset.space, self.data), buy.noise, self._noise)
             self.session.pin(Measured(Measurement(buy.strategy, buy.noise, units), buy.price))
 
     def ask(self, words: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Values, and the ends of their intervals."""
+        query, values, found = self.answered(words)
+        return query.ordered(values), query.ordered(found.lows), query.ordered(found.highs)
+
+    def answered(self, words: dict[str, Any]) -> tuple[Query, np.ndarray, Estimates]:
+        """The question, its values, and how well they are known."""
         query = parse_query(words).compiled(self.session.dataset.space)
-        assert isinstance(query, CompiledStatistic)
         due = self.session.consider(query)
         if isinstance(due, Buy):
-            exact = due.purchase.strategy.exact(self.session.dataset.space, self._data)
+            exact = due.purchase.strategy.exact(self.session.dataset.space, self.data)
             due = self.session.apply(query, due, due.purchase.strategy.released(exact, due.purchase.noise, self._noise))
         assert isinstance(due, Answer)
         found = self.session.accuracy(query, due)
         assert found is not None
         self.session.record(query, due)
-        values = np.array([math.nan if v is None else v for v in self.session.values(query, due.units)])
-        return query.ordered(values), query.ordered(found.lows), query.ordered(found.highs)
+        return query, np.array([math.nan if v is None else v for v in self.session.values(query, due.units)]), found
 
 
 class Alone:
