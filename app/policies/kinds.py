@@ -43,6 +43,41 @@ ANY = 0.95
 _LAPLACE = Noise("laplace", Decimal(1000), 0)
 
 
+def places_of(question: Question, groups: IntArray, axis: int, places: int) -> tuple[IntArray, IntArray]:
+    """Of each answer asked for the least and the greatest place of the numbers that its records may have: where
+    conditions or groups are of the numbers themselves some of these.
+
+    Args:
+        question: the numbers of records.
+        groups: which of its answers are asked for.
+        axis: of the attribute that has numbers.
+        places: how many of its values these are, the first ones.
+    """
+    least, most = (np.full(len(groups), place) for place in (0, places - 1))
+    if axis not in question.attributes or not isinstance(question, Cells | Groups | Sum):
+        return least, most
+    if isinstance(question, Sum):
+        answers = np.where(question.on(question.partitions) != 0, 0, -1)
+    else:
+        cells = np.arange(question.marginal.cells).reshape(question.marginal.shape)
+        answers = question.answers if isinstance(question, Groups) else cells
+    k = question.attributes.index(axis)
+    labels, shape = question.partitions[k].labels[:places], [1] * answers.ndim
+    shape[k] = -1
+    # A cell that holds no number is between none.
+    first, last = np.full(question.partitions[k].cells, places), np.full(question.partitions[k].cells, -1)
+    told, at = np.unique(labels, return_index=True)
+    first[told] = at
+    told, at = np.unique(labels[::-1], return_index=True)
+    last[told] = places - 1 - at
+    lows, highs = np.full(int(answers.max()) + 1, places), np.full(int(answers.max()) + 1, -1)
+    counted = answers >= 0
+    for ends, found, further in ((lows, first, np.minimum), (highs, last, np.maximum)):
+        further.at(ends, answers[counted], np.broadcast_to(found.reshape(shape), answers.shape)[counted])
+    lows, highs = lows[groups], highs[groups]
+    return np.where(highs < 0, least, lows), np.where(highs < 0, most, highs)
+
+
 def moment_of(query: CompiledStatistic, power: Literal[1, 2]) -> Moment:
     """A moment of the attribute that a query is about."""
     assert isinstance(query, StatisticOfNumbers)
@@ -148,33 +183,9 @@ class Kind(ABC, Generic[A]):
 
     @cached_property
     def reachable(self) -> tuple[IntArray, IntArray]:
-        """Of each answer the least and the greatest place of the numbers that its records may have: where conditions or
-        groups are of the numbers themselves some of these."""
+        """Of each answer the least and the greatest place of the numbers that its records may have."""
         assert isinstance(self.asked, StatisticOfNumbers)
-        question, axis, places = self.asked.question, self.asked.axis, self.asked.places
-        least, most = (np.full(len(self.asked.groups), place) for place in (0, places - 1))
-        if axis not in question.attributes or not isinstance(question, Cells | Groups | Sum):
-            return least, most
-        if isinstance(question, Sum):
-            answers = np.where(question.on(question.partitions) != 0, 0, -1)
-        else:
-            cells = np.arange(question.marginal.cells).reshape(question.marginal.shape)
-            answers = question.answers if isinstance(question, Groups) else cells
-        k = question.attributes.index(axis)
-        labels, shape = question.partitions[k].labels[:places], [1] * answers.ndim
-        shape[k] = -1
-        # A cell that holds no number is between none.
-        first, last = np.full(question.partitions[k].cells, places), np.full(question.partitions[k].cells, -1)
-        told, at = np.unique(labels, return_index=True)
-        first[told] = at
-        told, at = np.unique(labels[::-1], return_index=True)
-        last[told] = places - 1 - at
-        lows, highs = np.full(int(answers.max()) + 1, places), np.full(int(answers.max()) + 1, -1)
-        counted = answers >= 0
-        for ends, found, further in ((lows, first, np.minimum), (highs, last, np.maximum)):
-            further.at(ends, answers[counted], np.broadcast_to(found.reshape(shape), answers.shape)[counted])
-        lows, highs = lows[self.asked.groups], highs[self.asked.groups]
-        return np.where(highs < 0, least, lows), np.where(highs < 0, most, highs)
+        return places_of(self.asked.question, self.asked.groups, self.asked.axis, self.asked.places)
 
     @property
     def extremes(self) -> tuple[FloatArray, FloatArray]:

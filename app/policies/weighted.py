@@ -21,7 +21,7 @@ from app.estimation.tables.residuals import Residuals, Unbiased, own_values, wei
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
-from app.policies.kinds import Derived, Ends, Interval
+from app.policies.kinds import Derived, Ends, Interval, places_of
 from app.policies.quantiles import Place, Quantile
 from app.policies.ratios import OF, Ratio, times_of
 from app.policies.table import Wanted
@@ -50,7 +50,9 @@ class WeightedMean(Ratio):
         return found
 
     def possible(self, total: float | None) -> tuple[Ends, Ends]:
-        return self.asked.of.low, self.asked.of.high
+        of = self.asked.of
+        least, most = places_of(self.asked.question, self.asked.groups, of.axis, of.places)
+        return of.low + of.step * least.astype(np.float64), of.low + of.step * most.astype(np.float64)
 
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:
         found, of = super().interval(known, quantile), self.asked.of

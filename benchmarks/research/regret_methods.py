@@ -239,7 +239,8 @@ def histogram(table: World, questions: list[Question], epsilon: float, seed: int
     for axis in range(len(table.sizes)):
         counts = measured.values.sum(axis=tuple(k for k in range(len(table.sizes)) if k != axis))
         base = base[..., None] * np.maximum(projected(counts, total), 0.3)
-    fit = DenseFit(ridge(measured.values, measured.variance**0.5, base / base.sum(), total))
+    found = ridge(measured.values, measured.variance**0.5, base / base.sum(), total)
+    fit = DenseFit(found.value.reshape(table.sizes), converged=found.converged)
     if len(questions) == POOL:
         attacked(table, questions, seed, score, fit.values, fit.values)
         return score

@@ -200,7 +200,7 @@ def iterated(survey: Survey, means: Means, seed: int) -> Answers:
     """What the service's own method makes of the table."""
     world = World(survey.name, survey.sizes, survey.records)
     answers = simulate(world, {"marginals": 3}, means.epsilon, means.delta, seed)
-    return {triple: np.asarray(each.values) for triple, each in zip(survey.triples, answers, strict=True)}
+    return {triple: np.asarray(each.estimates.values) for triple, each in zip(survey.triples, answers, strict=True)}
 
 
 def methods(survey: Survey, means: Means, seed: int) -> Iterator[tuple[str, Answers, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -319,3 +320,20 @@ def test_other_mechanisms(exact: Service) -> None:
     id = opened(analyst, name, mechanism={"construction": "laplace"}, max_queries=4)["id"]
     words = {"type": "predicate", "where": {"sex": "f"}, "weighted": True}
     assert "evidence" in refused(analyst.post(f"/v1/sessions/{id}/queries", json=words), "invalid-query")["detail"]
+
+
+@pytest.mark.parametrize("kind", ["mean", "quantile"])
+def test_groups_of_the_own_numbers(noisy: Service, kind: str) -> None:
+    """With little budget, by ranges of what is asked of: each group says what its own range allows. Catches all groups
+    cut to the bounds of all numbers."""
+    analyst, name, edges = noisy.principal("analyst"), registered(noisy), [1, 20, 21, 60, 80]
+    id = opened(analyst, name, epsilon=0.05, max_queries=8)["id"]
+    words = {"type": kind, "of": "hours", "weighted": True, **({"q": 0.4} if kind == "quantile" else {})}
+    answer = ask(analyst, id, words | {"group_by": ["hours"], "bins": {"hours": edges}})
+    told = 0
+    for (low, high), value, interval in zip(pairwise(edges), answer["values"], answer["intervals"], strict=True):
+        if value is not None:
+            told += 1
+            last = high if high == 80 else high - 1
+            assert low - 1e-6 <= interval[0] <= value <= interval[1] <= last + 1e-6, (low, high, value, interval)
+    assert told
