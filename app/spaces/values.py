@@ -60,7 +60,8 @@ class Values(ABC):
         else:
             first, stop = self._range(condition)
             if first >= stop:
-                raise self._refusal("the range is reversed or empty")
+                ends = (self._called(np.array([place])) for place in (0, self.places - 1))
+                raise self._refusal("the range is reversed or empty, of values from {} to {}".format(*ends))
         return slice(first, stop)
 
     def bins(self, edges: Sequence[Any]) -> IntArray:

@@ -357,7 +357,7 @@ def _compiled(
         selected = {**selected, **alone}
     cells = {axis: _cells(lengths[axis], labels[axis], selected.get(axis)) for axis in axes}
     if any(found is None for found in cells.values()) or not all(map(count_of, selected.values())):
-        raise InvalidQuery("where selects none of the records that could be counted")
+        raise InvalidQuery("where selects none of the records that could be counted: widen where, or the bins")
     asked = [
         AskedAxis(axis, values[axis], found, _called(found, labels[axis], groups.get(axis)))
         for axis, found in cells.items()
