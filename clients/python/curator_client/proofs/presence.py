@@ -49,7 +49,7 @@ class Presence:
         self._session: Any = None
         self._status: Any = None
         self._log_size: Any = None
-        self._begins = self._ends = ""
+        self._kinds: list[str] = []
         self._looked = self._covering = 0
         #: The last entry: its number and hash, and whether it is charged for by itself. The header counts for entry 0.
         self._sequence: Any = 0
@@ -63,7 +63,7 @@ class Presence:
                 kind = str(record["record"])
             except (ValueError, KeyError):
                 raise NoRecord(number) from None
-            self._begins, self._ends = self._begins or kind, kind
+            self._kinds = [*self._kinds[:1], kind]
             if kind == "header":
                 self._session, self._head = record.get("session"), sha256(line)
             if kind not in _BESIDE:
@@ -93,8 +93,8 @@ class Presence:
 
     def problem(self) -> str | None:
         """Why the transcript is not what the lines that were looked at say, or is none; None where it is."""
-        if (self._begins, self._ends) != ("header", "trailer"):
-            return "the transcript is not whole: it begins with a header and ends with a trailer"
+        if self._kinds != ["header", "trailer"]:
+            return "the transcript has no header or no trailer"
         if self._missing:
             return f"line {min(self._missing.values())[0]} of the transcript is not there"
         if self._further:
