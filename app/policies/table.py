@@ -831,6 +831,11 @@ class Policy:
     def _tells_as_well(self, question: Question, whole: Marginal) -> bool:
         """Whether counts of a whole marginal tell a sum as well as those of its own, with noise so small that nothing
         else matters but the number of records where it is public: all but few of them are these and that."""
+        members = [whole.partition(k).members for k in range(len(whole.attributes))]
+        if isinstance(question, Product) and all(
+            np.count_nonzero(vector[own]) == 1 for vector, own in zip(question.vectors, members, strict=True)
+        ):
+            return True  # one cell of either, as of most questions
         own = question.marginal_of(self._sizes)
         after = [self.residuals.variances_after(question, TableStrategy.of(m), 1.0) for m in (whole, own)]
         return float(after[0]) <= _AS_WELL * float(after[1])

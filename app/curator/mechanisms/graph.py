@@ -262,7 +262,8 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         if query.is_zero:
             nothing = np.zeros(len(given))
             return Estimates(given, nothing, nothing, nothing, np.ones(len(given), dtype=bool), target.probability)
-        return self._accuracy(state, query, self._shown(state, query), given, self._targeted(target), given=True)
+        shown = self._shown(state, query)
+        return self._accuracy(state, query, shown, given, self._targeted(target), given=True).holding(given)
 
     # ------------------------------------------------------------------ what it takes
 
@@ -454,8 +455,8 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         *,
         given: bool = False,
     ) -> Estimates:
-        """Values and how well they are known, in counts: those shown, within their intervals, or ones that were given
-        before, with intervals that reach to them. ``measured`` is what was measured for this very answer."""
+        """Values and how well they are known, in counts: those shown, moved into their intervals, or ones that were
+        given before. ``measured`` is what was measured for this very answer."""
         policy = state.policy
         unbiased = shown.errors < math.inf
         linear = self._as_counts(query, shown.unbiased)
@@ -474,8 +475,8 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         return Estimates(
             values,
             standard_errors=shown_errors(values - centres, own, reaches),
-            lows=np.minimum(lows, values),
-            highs=np.maximum(highs, values),
+            lows=lows,
+            highs=highs,
             unbiased=unbiased,
             confidence=target.probability,
             linear=linear,

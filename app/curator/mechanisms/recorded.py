@@ -102,17 +102,16 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         """The answer that tells estimates: their values on the answer grid, or one of so many bits, with intervals that
         hold these."""
         units = query.adding(self._grid(found.values, bits))
-        values = np.ldexp(units.astype(np.float64), -(self._bits if bits is None else bits))
-        values = np.where(units == NO_VALUE, np.nan, values).reshape(np.shape(found.lows))
+        values = np.where(units == NO_VALUE, np.nan, self._real(units, bits)).reshape(np.shape(found.lows))
         return Answer(units, source, None, accuracy=found.holding(values), measured=measured)
 
     def _unit(self, value: float) -> int:
         """A standard error on the answer grid."""
         return round(math.ldexp(min(value, self._farthest), self._bits))
 
-    def _real(self, units: Any) -> FloatArray:
-        """Whole units of the answer grid in counts."""
-        return np.ldexp(np.asarray(units, np.float64), -self._bits)
+    def _real(self, units: Any, bits: int | None = None) -> FloatArray:
+        """Whole units of the answer grid, or of one of so many bits, in counts."""
+        return np.ldexp(np.asarray(units, np.float64), -(self._bits if bits is None else bits))
 
 
 def _untold() -> PlanInfeasible:

@@ -153,7 +153,7 @@ class Fit:
     def numbers(self) -> int:
         """About how many numbers it holds, those of the standard errors included."""
         values, cells = sum(len(k.values) for k in self.known), self.counts.size
-        return cells * (2 + len(self.known)) + min(values, cells) ** 2
+        return cells * (3 + len(self.known)) + min(values, cells) ** 2
 
     @property
     def nbytes(self) -> int:
@@ -164,7 +164,10 @@ class Fit:
             + (each.labels.nbytes if isinstance(each, Values) else sparse_bytes(each.counted))
             for each in self.known
         )
-        return int(self.counts.nbytes + told + sum(posterior.nbytes for posterior in kept_of(self, "_posterior")))
+        unsure = 0 if self.unsure is None else self.unsure.nbytes
+        return int(
+            self.counts.nbytes + unsure + told + sum(posterior.nbytes for posterior in kept_of(self, "_posterior"))
+        )
 
     @lazy
     def _posterior(self) -> Posterior:
