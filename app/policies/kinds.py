@@ -288,12 +288,14 @@ class Interval:
 
         Of what is impossible altogether the interval reaches from the nearest that is possible as far as noise does. A
         value that was given lies within its interval, which is all that is possible where there may be nobody by now.
+        What can be one number alone is that, whether there is anybody or not.
         """
+        least, most = possible
+        nothing = self.nothing & (least != most)
 
         def clipped(numbers: FloatArray) -> FloatArray:
-            return np.where(self.nothing, np.nan, numbers)
+            return np.where(nothing, np.nan, numbers)
 
-        least, most = possible
         reach = quantile * np.nan_to_num(self.errors)
         lows = np.clip(np.where(self.lows >= most, most - reach, self.lows), least, most)
         highs = np.clip(np.where(self.highs <= least, least + reach, self.highs), least, most)
@@ -301,7 +303,7 @@ class Interval:
         arms = np.maximum(values - self.lows, self.highs - values) / quantile
         lows, highs, arms = clipped(lows), clipped(highs), clipped(arms)
         if given is not None:
-            gone = self.nothing & ~np.isnan(given)
+            gone = nothing & ~np.isnan(given)
             lows, highs = np.fmin(np.where(gone, least, lows), given), np.fmax(np.where(gone, most, highs), given)
             arms = np.where(gone, np.maximum(given - lows, highs - given) / quantile, arms)
         return Estimates(values, arms, lows, highs, unbiased, confidence, clipped(self.linear), clipped(self.errors))

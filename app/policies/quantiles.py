@@ -463,10 +463,14 @@ class Quantile(Kind[StatisticOfNumbers]):
         values, lows, highs = (np.zeros((len(self.asked.groups), len(self.asked.levels))) for _ in range(3))
         reachable, expected = np.stack(self.reachable, axis=1).tolist(), self._expected(base)
         for group, found in enumerate(known):
+            first, last = reachable[group]
+            if first == last:
+                values[group] = lows[group] = highs[group] = first
+                continue
             if found.is_empty(confidence, least):
                 values[group] = lows[group] = highs[group] = math.nan
                 continue
-            told, (first, last) = found.quantiles(self.asked.levels, expected), reachable[group]
+            told = found.quantiles(self.asked.levels, expected)
             for k, level in enumerate(self.asked.levels):
                 low, high = (min(max(end, first), last) for end in found.interval(level, confidence, least))
                 values[group, k] = min(max(told[k], low), high)

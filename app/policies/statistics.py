@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
 from app.estimation.tails import normal_quantile
@@ -71,7 +73,12 @@ class Statistics:
         """
         if self._policy.mode == "table" or (self._policy.mode == "free" and within is None):
             return None
-        return self._kind(asked).decide(left, within, confidence, slack)
+        kind = self._kind(asked)
+        least, most = kind.possible(self._policy.residuals.public_total)
+        if kind.ratio and np.all(least == most):
+            # Where there are records it is one number, whatever the data.
+            return None
+        return kind.decide(left, within, confidence, slack)
 
     def shown(
         self, asked: CompiledStatistic, confidence: float, adaptive: bool, given: FloatArray | None = None

@@ -211,6 +211,23 @@ def test_groups_of_the_own_numbers(service: Service, kind: str) -> None:
     assert told
 
 
+def test_what_the_data_cannot_change(service: Service, tmp_path: Path) -> None:
+    """Of records that have one number the mean is that, the variance nothing and the median that: known before anything
+    is measured, and free. Catches a price for what is public, and no value where nobody was counted."""
+    analyst, name = service.principal("analyst"), registered(service)
+    id = opened(analyst, name, epsilon=0.05, max_queries=8)["id"]
+    single = {"price": {"ge": 2.5, "lt": 2.51}}
+    for kind, value in (("mean", 2.5), ("variance", 0.0), ("quantile", 2.5)):
+        wanted = {"type": kind, "of": "price", "where": single, **({"q": 0.5} if kind == "quantile" else {})}
+        alone = ask(analyst, id, wanted)
+        assert (alone["charged_epsilon"], alone["value"], alone["interval"]) == (0, value, [value, value])
+        groups = ask(analyst, id, wanted | {"group_by": ["sex"]})
+        assert (groups["charged_epsilon"], groups["values"]) == (0, [value] * 2)
+    # How many they are is not known.
+    assert ask(analyst, id, {"type": "sum", "of": "price", "where": single})["charged_epsilon"] > 0
+    replays(analyst, id, tmp_path / "t.ndjson")
+
+
 def test_variances_and_quantiles(exact: Service, tmp_path: Path) -> None:
     """Without noise the variance of all is the truth, of groups it is in its interval; quantiles are ranges that hold
     the truth, and come nearer as more is asked. Catches a second moment about another middle, and levels that are told
