@@ -143,7 +143,8 @@ class _BigQuery(_Handler):
 
 
 #: The key of an account, and what it signs is held against.
-KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+# Short: each connection checks it anew.
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=1024)
 PEM = KEY.private_bytes(
     serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
 ).decode()
