@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.measurements.packing import packed_bits, packed_numbers, unpacked_bits, unpacked_numbers
+from app.patience import still_wanted
 from app.privacy.costs import GREATEST_UNITS
 from app.spaces.lazy import lazy
 from app.spaces.tensor import Array, FloatArray, IntArray
@@ -24,6 +25,8 @@ NoiseKind = Literal["laplace", "gaussian"]
 #: From this scale on (in grid units) the variance of the discrete Gaussian is its scale squared to the last bit: by
 #: Poisson summation they differ by a part of about 8 pi^2 t^2 exp(-2 pi^2 t^2).
 _SMOOTH = 2.0
+#: Of so many values noise is drawn at a time: a sampler's own lists take several times the memory of what it draws.
+_AT_ONCE = 1 << 16
 
 #: Probabilities of turning a bit over are multiples of 2^-53: each is a floating-point number.
 FLIP_BITS = 53
@@ -87,12 +90,14 @@ class Noise:
         """Released values as an array of whole units."""
         return np.array(values, dtype=np.int64)
 
-    def on(self, exact: Array, sampler: Sampler, at_once: int | None = None) -> IntArray:
-        """Exact values in grid units with noise, which is drawn for each of them, so many at a time."""
-        step = min(at_once or len(exact), len(exact))
+    def on(self, exact: Array, sampler: Sampler) -> IntArray:
+        """Exact values in grid units with noise, which is drawn for each of them, a part at a time: until nobody waits
+        for it any more (:func:`app.patience.still_wanted`)."""
+        step = min(_AT_ONCE, len(exact))
         draw = sampler.laplace if self.kind == "laplace" else sampler.gaussian
         source, units = draw(Fraction(self.scale) * (1 << self.bits), step), exact.astype(np.int64)
         for start in range(0, len(units), step):
+            still_wanted()
             part = units[start : start + step]
             part += source.take(len(part))
         return units
@@ -179,7 +184,7 @@ class BitFlips:
             raise ValueError("bits are 0 or 1")
         return bits
 
-    def on(self, exact: Array, sampler: Sampler, at_once: int | None = None) -> BitArray:
+    def on(self, exact: Array, sampler: Sampler) -> BitArray:
         """Exact bits, some of them turned over."""
         flips: BitArray = sampler.flips(self.probability).take(len(exact))
         return exact.astype(np.uint8, copy=False) ^ flips

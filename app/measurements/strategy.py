@@ -20,12 +20,10 @@ class Strategy(ABC):
 
     Attributes:
         listed: whether a record lists its values, in place of packing them.
-        at_once: of how many values noise is drawn at a time; None for all.
         binary: whether its values may be bits, which are turned over.
     """
 
     listed: ClassVar[bool] = False
-    at_once: ClassVar[int | None] = None
     binary: ClassVar[bool] = False
 
     @property
@@ -61,7 +59,7 @@ class Strategy(ABC):
 
     def released(self, exact: Array, noise: Law, sampler: Sampler) -> Array:
         """What is released of exact values: each with noise of its own."""
-        return noise.on(exact, sampler, self.at_once)
+        return noise.on(exact, sampler)
 
     def check_units(self, units: Array) -> None:
         """Raise ValueError unless these values may have been released."""

@@ -219,7 +219,8 @@ class SessionOpener:
         self._private.check(row.vault_entry)
         # The time is taken before anything private is looked at.
         prepared = Prepared(opening, self._clock(), None, why=why, release=release, expected_seconds=seconds)
-        return self._looked(row, prepared)
+        with while_wanted(check):
+            return self._looked(row, prepared)
 
     def _looked(self, row: DatasetRow, prepared: Prepared) -> Prepared:
         """With the exact fact that is to be bought, if any, and what is measured at the opening."""

@@ -155,6 +155,22 @@ def test_a_program_can_be_given_up() -> None:
     assert checks == 101
 
 
+def test_an_opening_is_given_up_while_noise_is_drawn(world: World) -> None:
+    """Catches one that draws all of its noise, a minute of it, for nobody."""
+    counts = {"attributes": [{"name": name, "size": 400} for name in "ab"], "capacity": 10**6}
+    world.register("d", np.ones((400, 400), np.int64), **counts)
+    ann = world.analyst("ann")
+    asked = {"dataset": "d", "mechanism": {"construction": "histogram"}, "epsilon": 0.1}
+
+    def check() -> None:
+        if world.noise.drawn:
+            raise fair_queue.Abandoned
+
+    with pytest.raises(fair_queue.Abandoned):
+        world.built.services.opener.prepare(ann, asked, None, check)
+    assert world.noise.drawn == 1
+
+
 class Attack:
     """Requests of one key, all at once, each on a connection of its own."""
 

@@ -44,8 +44,6 @@ class Edges(Strategy):
     shape: tuple[int, int]
     kind: CellKind
     tag = "edges"
-    #: A sampler's own lists take several times the memory of what it draws.
-    at_once = 1 << 16
     binary = True
 
     def __post_init__(self) -> None:
