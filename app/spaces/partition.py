@@ -166,6 +166,11 @@ class Partition:
         """Whether every value is in a cell."""
         return self.cells == self.size or bool(self._stretches[1].min() >= 0)
 
+    @property
+    def is_one(self) -> bool:
+        """Whether all values are in one cell."""
+        return self.cells == 1 and self.whole
+
     def filled(self) -> Partition:
         """The partition of all values, with one more cell for those that are in none."""
         return self if self.whole else Partition.of(self.labels)
@@ -271,15 +276,19 @@ class Partition:
 
     def refines(self, other: Partition) -> bool:
         """Whether every cell of the other is a union of cells of this one."""
-        if self.size != other.size:
+        if self.size != other.size or other.cells > self.cells + 1:
             return False
-        if self.cells == self.size:
+        if self.cells == self.size or other.is_one:
             return True
         _, own, others = self._beside(other)
         return bool((others[np.unique(own, return_index=True)[1]][own] == others).all())
 
     def met(self, other: Partition) -> Partition:
         """The coarsest partition that refines both."""
+        if self.cells == self.size or other.is_one:
+            return self
+        if other.cells == other.size or self.is_one:
+            return other
         begins, own, others = self._beside(other)
         return Partition._of_runs(self.size, begins, _numbered(own * other.cells + others))
 

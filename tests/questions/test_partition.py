@@ -39,7 +39,8 @@ def test_a_partition_has_one_form(labels: list[int]) -> None:
 def test_refinement_against_sets(data: st.DataObject) -> None:
     """Would catch a test of refinement that looks at least members alone, and a common refinement too coarse or too
     fine."""
-    labels = st.lists(st.integers(0, 3), min_size=6, max_size=6)
+    ends = st.sampled_from([[0] * 6, list(range(6))])
+    labels = st.lists(st.integers(0, 3), min_size=6, max_size=6) | ends
     one, two = (Partition.of(np.array(data.draw(labels))) for _ in range(2))
 
     def cells(p: Partition) -> list[set[int]]:
