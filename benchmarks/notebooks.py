@@ -30,7 +30,7 @@ def run(page: str) -> Any:
     Raises:
         nbclient.exceptions.CellExecutionError: when a cell fails.
     """
-    notebook = nbformat.reads(page, as_version=4)
+    notebook = nbformat.reads(page, as_version=4)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory(prefix="curator-notebook-") as folder:
         (served := Path(folder) / "served").mkdir()
         (work := Path(folder) / "work").mkdir()
@@ -63,7 +63,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pages", type=Path, nargs="*", default=PAGES, help="which of them")
     for page in parser.parse_args().pages:
-        page.write_text(nbformat.writes(run(page.read_text())) + "\n")
+        shown: str = nbformat.writes(run(page.read_text()))  # type: ignore[no-untyped-call]
+        page.write_text(shown + "\n")
 
 
 if __name__ == "__main__":

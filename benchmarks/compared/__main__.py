@@ -100,7 +100,7 @@ def others(name: str, tool: Tool, folder: Path, quick: bool, scores: Scores, sec
         public = {"file": str(source), "sizes": dict(SIZES), "numbers": dict(NUMBERS), "delta": DELTA}
         given.write_text(json.dumps(public | {"jobs": jobs}))
         script, *words = tool.script
-        command = [environment(tool.environment, folder), TOOLS / script, given, told, *words]
+        command: list[Path | str] = [environment(tool.environment, folder), TOOLS / script, given, told, *words]
         try:
             ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=scratch)
             if ended.returncode:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.compared.tasks import BAND, BINS, DELTA, EARNS, INCOME, NUMBERS, SIZES, Floats, Question, Task, file
+from app.demo.survey import BINS
+from benchmarks.compared.tasks import BAND, DELTA, EARNS, INCOME, NUMBERS, SIZES, Floats, Question, Task, file
 from curator_client import Curator
 
 
@@ -44,7 +45,8 @@ def _asked(curator: Curator, name: str, task: Task, epsilon: float) -> list[Floa
     with curator.session(name, epsilon=epsilon, max_queries=len(task.questions)) as session:
         for question in task.questions:
             if question.kind == "count":
-                found.append(np.array(float(session.count(**question.where))))
+                where: dict[str, Any] = dict(question.where)
+                found.append(np.array(float(session.count(**where))))
             elif question.kind == "median":
                 found.append(np.array(float(session.median(EARNS))))
             else:
@@ -66,4 +68,5 @@ def _of(told: Any, question: Question) -> Floats:
     by = list(_names(question))
     others = [INCOME if each == BAND else each for each in SIZES if each not in question.by]
     rows = told[told[by].notna().all(axis=1) & told[others].isna().all(axis=1)]
-    return rows["value"].to_numpy(np.float64).reshape(question.shape)
+    values: Floats = rows["value"].to_numpy(np.float64)
+    return values.reshape(question.shape)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def by_noise(of: Graph, asks: int, seed: int) -> FloatArray:
 def by_weights(of: Graph, data: Private, updates: int, asks: int, seed: int) -> FloatArray:
     """Errors of a session of multiplicative weights."""
     game, space = Game(data, MECHANISMS["mw"], Terms(EPSILON, PLANNED), updates), data.public.space
-    asked = (product(space, dict(enumerate(map(np.flatnonzero, cut)))) for cut in cuts(of, asks, seed))  # type: ignore[attr-defined]
+    asked = (product(space, dict(enumerate(map(np.flatnonzero, cut)))) for cut in cuts(of, asks, seed))
     return np.array([game.ask(query)[1] for query in asked])
 
 
@@ -75,7 +75,7 @@ def measured(name: str, folder: Path, asks: int, seeds: int) -> Iterator[list[An
     assert data.counts is not None
     of = Graph(name, csr_array(data.counts), bipartite=GRAPHS[name])
     updates = updates_that_lasted(name)
-    ways = {
+    ways: dict[str, Callable[[Graph, int, int], FloatArray]] = {
         "evidence (`auto`)": by_evidence,
         "independent Gaussian noise": by_noise,
         f"mw, {updates} updates, planned for 10^6": lambda of, asks, seed: by_weights(of, data, updates, asks, seed),

@@ -17,6 +17,7 @@ from app.constructions.mechanism import iterative, parse_mechanism
 from app.curator.dataset import Bought
 from app.curator.errors import PlanInfeasible
 from app.privacy.noise import DiscreteLaplace
+from app.spaces.query import linear
 from app.spaces.tensor import DenseTensor
 from benchmarks.research.applications_data import (
     bipartite,
@@ -349,7 +350,7 @@ def cell_noise(data: Private, epsilon: float) -> FloatArray:
 
 def plain_errors(analyst: Analyst, residual: FloatArray, rng: np.random.Generator) -> Row:
     """The largest error found, and the largest of random queries, where answers are off by ``residual``."""
-    drawn = (analyst.random(rng).inner(DenseTensor(residual)) for _ in range(RANDOM_QUERIES))
+    drawn = (linear(analyst.random(rng)).inner(DenseTensor(residual)) for _ in range(RANDOM_QUERIES))
     return {
         "largest_error": analyst.choose(residual, None, rng).gap,
         "random_error": max(abs(float(error)) for error in drawn),

@@ -15,19 +15,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from app.constructions.base import DenseHypothesis
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms.protocol import Answer, Test
 from app.curator.mechanisms.round import Hit, play
 from app.curator.opening import Opening
 from app.curator.plan import Plan
 from app.curator.planning import make_plan
-from app.curator.request import parse_request
+from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.privacy.noise import DiscreteLaplace
+from app.spaces.counts import ExactCounts
 from app.spaces.queries.cells import dense_of
 from app.spaces.queries.weights import product
-from app.spaces.query import Query
-from app.spaces.tensor import DenseTensor, Tensor
+from app.spaces.query import Query, linear
+from app.spaces.tensor import DenseTensor
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -47,7 +49,7 @@ class Private:
     """A data set: what is public of it, its exact numbers, and (for the analyst who knows it) its counts."""
 
     public: PublicDataset
-    tensor: Tensor
+    tensor: ExactCounts
     counts: FloatArray | None = None
 
 
@@ -60,7 +62,7 @@ class Terms:
     beta: float = 0.05
     calibration: str = "rdp"
 
-    def plan(self, data: Private, mechanism: dict[str, Any], updates: int | None) -> tuple[Any, Plan]:
+    def plan(self, data: Private, mechanism: dict[str, Any], updates: int | None) -> tuple[SessionRequest, Plan]:
         """The request and its plan."""
         asked: dict[str, Any] = {
             "dataset": data.public.spec.name,
@@ -74,6 +76,7 @@ class Terms:
             asked["max_updates"] = updates
         request = parse_request(asked)
         plan = make_plan(data.public, request)
+        assert isinstance(plan, Plan)
         assert plan.purchase is None, "benchmarks give what a session would have to buy"
         return request, plan
 
@@ -120,7 +123,9 @@ class Game:
 
     def hypothesis(self) -> FloatArray:
         """The public hypothesis as counts."""
-        return self.session.mechanism.construction.dense(self.session.state.hypothesis)
+        found = self.session.exported()
+        assert isinstance(found, DenseHypothesis)
+        return found.array
 
     def _draw(self) -> int:
         if self._source is None:
@@ -134,7 +139,7 @@ class Game:
     def ask(self, query: Query) -> tuple[bool, float]:
         """Ask; whether the answer was a measurement, and how far off it is."""
         space = self.data.public.space
-        private = space.to_answer_grid(query.exact(self.data.tensor), query)
+        private = space.to_answer_grid(int(query.exact(self.data.tensor)), query)
         due = self.session.consider(query)
         hit = False
         if isinstance(due, Test):
@@ -143,6 +148,7 @@ class Game:
             units = np.array([outcome.value], np.int64)
             answer = Answer(units, "measurement" if hit else "hypothesis", due.error_bound)
         else:
+            assert isinstance(due, Answer)
             answer = due
         self.session.record(query, answer)
         self._known.add(query.digest)
@@ -405,10 +411,10 @@ def attack(
             blur = 2.0 ** (misses / starts - 6) * height
             blurred = residual + blur * rng.standard_normal(residual.shape)
             query = analyst.choose(blurred, target and target * (1 + 0.03 * misses), rng).query
-            chosen = Chosen(query, abs(query.inner(DenseTensor(residual))))
+            chosen = Chosen(query, abs(linear(query).inner(DenseTensor(residual))))
         else:
             chosen = analyst.choose(residual, target, rng)
-            height = chosen.gap / (chosen.query.norm2sq or 1.0)
+            height = chosen.gap / (linear(chosen.query).norm2sq or 1.0)
         gap = gap if misses else 0.0
         known = game.knows(chosen.query)
         if not known or chosen.gap <= game.threshold:

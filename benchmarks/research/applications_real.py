@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from app.constructions.base import ListedHypothesis
 from app.curator.dataset import PublicDataset
 from app.demo.baseline import queries_to_overtake
 from app.spaces.elements import ElementsTensor
@@ -286,9 +287,10 @@ class Words:
 
         After misses, some of the furthest ones: a repeated query is answered from the cache.
         """
-        hypothesis = game.session.mechanism.construction.export(game.session.state.hypothesis)
-        guess: FloatArray = np.full(len(self.elements), hypothesis.other)  # type: ignore[union-attr]
-        for word, count in zip(hypothesis.elements, hypothesis.counts, strict=True):  # type: ignore[union-attr]
+        hypothesis = game.session.exported()
+        assert isinstance(hypothesis, ListedHypothesis)
+        guess: FloatArray = np.full(len(self.elements), hypothesis.other)
+        for word, count in zip(hypothesis.elements, hypothesis.counts, strict=True):
             guess[self._places[word]] = count
         residual = self.counts - guess
         if self.sparsity == 1:

@@ -195,7 +195,7 @@ class Played:
         self._setting, self._noise = setting, noise
         self.session = Session(setting.opening)
         space = setting.opening.dataset.space
-        for measured in measured_all(noise, space, setting.data, self.session.purchases()):  # type: ignore[arg-type]
+        for measured in measured_all(noise, space, setting.data, self.session.purchases()):
             self.session.pin(measured)
 
     def ask(self, words: Mapping[str, Any], target: Target = NO_TARGET) -> Told:
@@ -251,7 +251,7 @@ class Played:
 def released(setting: Setting, noise: Drawn, seed: int) -> Outcome:
     """What comes of a release."""
     opening = setting.opening
-    made = measured_for(Ready(opening, [], setting.data), noise)  # type: ignore[arg-type]
+    made = measured_for(Ready(opening, [], setting.data), noise)
     job = job_of(opening, [], [measured.measurement for measured in made], seed)
     return finish(job, lambda part: None)
 

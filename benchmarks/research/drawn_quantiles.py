@@ -44,8 +44,10 @@ LEVELS: list[list[tuple[str, float | list[float]]]] = [
 
 def played(table: Survey, stream: Stream, epsilon: float, seeds: int, part: float) -> Iterator[np.ndarray]:
     """What so many sessions make of the first question: values, and the ends of intervals."""
-    drawn = {"DRAWN_PART": part, "WORTH_DRAWING": 1e-9, "WORTH_AT_LAST": 1e-9, "TAILS": 0.0}
-    with mock.patch.multiple(quantiles, **drawn), mock.patch.object(Quantile, "_draw", _never if not part else _DRAW):
+    with (
+        mock.patch.multiple(quantiles, DRAWN_PART=part, WORTH_DRAWING=1e-9, WORTH_AT_LAST=1e-9, TAILS=0.0),
+        mock.patch.object(Quantile, "_draw", _never if not part else _DRAW),
+    ):
         for seed in range(seeds):
             yield np.stack(Ours(table, stream, epsilon, seed).ask(stream.questions[0]))
 

@@ -33,8 +33,7 @@ def measured(words: dict[str, Any], epsilon: float, ranges: int, seeds: int) -> 
     """The root mean square error of the answer, and half the width of its interval on average."""
     table, stream = survey("incomes"), Stream("alone", [words])
     exact, squares, widths = truth(table, words).values, [], []
-    never = {"WORTH_DRAWING": math.inf, "WORTH_AT_LAST": math.inf}
-    with mock.patch.multiple(quantiles, _MOST_ANYWHERE=ranges, **never):
+    with mock.patch.multiple(quantiles, _MOST_ANYWHERE=ranges, WORTH_DRAWING=math.inf, WORTH_AT_LAST=math.inf):
         for seed in range(seeds):
             values, lows, highs = Ours(table, stream, epsilon, seed).ask(words)
             told = ~np.isnan(values) & ~np.isnan(exact)

@@ -21,7 +21,7 @@ from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.estimation.graphs.cut_posterior import CutPosterior
-from app.measurements.noise import BitFlips
+from app.measurements.noise import BitFlips, Noise
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.asked import Asked
 from app.measurements.strategies.degrees import Degrees
@@ -64,7 +64,7 @@ class Auto:
         space = self.session.dataset.space
         if self.of.undirected:
             return pair_query(space, *sides, bits=0, rounding=0.0)
-        return product(space, {0: sides[0], 1: sides[1]})  # type: ignore[attr-defined, no-any-return]
+        return product(space, {0: sides[0], 1: sides[1]})
 
     def answer(self, left: BoolArray, right: BoolArray) -> Answer:
         query, session = self.query(left, right), self.session
@@ -153,6 +153,7 @@ def _measured(
     of: Graph, buy: Purchase[Strategy], rng: np.random.Generator
 ) -> Measurement[Degrees] | Measurement[Edges] | Measurement[Asked]:
     if isinstance(buy.strategy, Asked):
+        assert isinstance(buy.noise, Noise)
         draw = rng.normal if buy.noise.kind == "gaussian" else rng.laplace
         noisy = (of.edges + draw(0, float(buy.noise.scale))) * 2**buy.noise.bits
         return Measurement(buy.strategy, buy.noise, np.array([round(noisy)], np.int64))

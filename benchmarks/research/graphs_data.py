@@ -82,10 +82,10 @@ class Graph:
 
     def cells(self, lefts: BoolArray, rights: BoolArray) -> FloatArray:
         """Number of pairs of every cut: no answer is larger."""
-        pairs = lefts.sum(axis=1, dtype=np.float64) * rights.sum(axis=1)
+        pairs: FloatArray = lefts.sum(axis=1, dtype=np.float64) * rights.sum(axis=1)
         if self.bipartite:
             return pairs
-        both = (lefts & rights).sum(axis=1, dtype=np.float64)
+        both: FloatArray = (lefts & rights).sum(axis=1, dtype=np.float64)
         return pairs - (both * (both + 1) / 2 if self.undirected else both)
 
     @cached_property

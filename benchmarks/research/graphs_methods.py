@@ -91,13 +91,13 @@ class Published(_Batched):
 
     name: str
     of: Graph
-    weights: SingleArray
+    weights: FloatArray | SingleArray
 
     def answers(self, lefts: BoolArray, rights: BoolArray) -> FloatArray:
         values = cut_sums(self.weights, lefts, rights, self.of.undirected)
         return np.clip(values, 0, self.of.cells(lefts, rights))
 
-    def expectation(self) -> SingleArray:
+    def expectation(self) -> FloatArray | SingleArray:
         return self.weights
 
 

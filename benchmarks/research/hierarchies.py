@@ -22,7 +22,7 @@ from app.measurements.record import serving
 from app.measurements.strategies.tables import Part, TableStrategy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Nested
-from app.spaces.tensor import FloatArray
+from app.spaces.tensor import IntArray
 from benchmarks.harness import report
 
 POWERS = (1 / 4, 1 / 3, 1 / 2, 1.0)
@@ -31,13 +31,13 @@ _FINE = 1 << 12
 _SEARCH = {"maxiter": 250, "fatol": 1e-5, "xatol": 1e-3}
 
 
-def even(*branching: int) -> list[FloatArray]:
+def even(*branching: int) -> list[IntArray]:
     """Every node of a level has equally many parts."""
     leaves = math.prod(branching)
     return [np.arange(leaves) * math.prod(branching[: k + 1]) // leaves for k in range(len(branching))]
 
 
-def uneven(sizes: Sequence[int]) -> list[FloatArray]:
+def uneven(sizes: Sequence[int]) -> list[IntArray]:
     """Groups of these sizes."""
     return [np.repeat(np.arange(len(sizes)), sizes), np.arange(sum(sizes))]
 
@@ -60,7 +60,7 @@ TREES = {
 }
 
 
-def question_of(labels: list[FloatArray]) -> Nested:
+def question_of(labels: list[IntArray]) -> Nested:
     """All nodes of a tree, each once: what has no parts is a node of the first level where it stands alone."""
     levels = [Partition.of(each) for each in labels]
     nodes = [

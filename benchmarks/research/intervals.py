@@ -36,7 +36,7 @@ def parts(shape: str, places: int) -> np.ndarray:
         "two camps": np.exp(-np.square((at - places / 6) / 2)) + np.exp(-np.square((at - places / 1.2) / 2)),
         "one far off": np.where(at == 0, 0.97, np.where(at == places - 1, 0.03, 0.0)),
     }[shape].astype(np.float64)
-    return spread / spread.sum()
+    return np.asarray(spread / spread.sum())
 
 
 def known(

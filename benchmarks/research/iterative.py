@@ -14,7 +14,8 @@ from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.releases.finishing import Answers, finish
+from app.releases.finishing import finish
+from app.releases.table_results import Answers
 from app.services.release_measuring import Ready, measured_for
 from app.services.release_request import parse_release
 from app.spaces.records import RecordsTensor

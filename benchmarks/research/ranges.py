@@ -96,12 +96,12 @@ class Strategy:
     def not_negative(self, values: np.ndarray, start: np.ndarray) -> np.ndarray:
         """The counts that are not negative and have the nearest sums: by accelerated projected gradients, which begin
         anew where they go uphill."""
+        now: np.ndarray = np.maximum(start, 0.0)
         if np.count_nonzero(self._gram) == len(self._gram):
-            return np.maximum(start, 0.0)
+            return now
         right = self.matrix.T @ values
         step = 1 / float(np.abs(self._gram).sum(axis=0).max())
-        now = ahead = np.maximum(start, 0.0)
-        momentum = 1.0
+        ahead, momentum = now, 1.0
         for _ in range(STEPS):
             slope = self.matrix.T @ (self.matrix @ ahead) if issparse(self.matrix) else self._gram @ ahead
             slope -= right

@@ -43,9 +43,9 @@ ASKED: dict[str, tuple[str, str, list[str], Words, str]] = {
 def streams(name: str) -> list[Stream]:
     """One ratio, one by many groups, and six."""
     of, per, groups, where, few = ASKED[name]
-    plain = {"type": "ratio", "of": of, "per": per}
+    plain: Words = {"type": "ratio", "of": of, "per": per}
     many = plain | {"group_by": groups}
-    turned = {"type": "ratio", "of": per, "per": of}
+    turned: Words = {"type": "ratio", "of": per, "per": of}
     some = [plain, many, plain | {"where": where}, plain | {"group_by": [few]}, turned, turned | {"group_by": groups}]
     return [Stream("one", [plain]), Stream("one by group", [many]), Stream("six", some)]
 
@@ -67,7 +67,7 @@ class Summing(Ours):
     def divided(self, words: Words) -> np.ndarray:
         """The ratios."""
         of, per = (self.ask({**_rest(words), "type": "sum", "of": words[which]})[0] for which in ("of", "per"))
-        return of / np.maximum(per, 1.0)
+        return np.asarray(of / np.maximum(per, 1.0))
 
 
 def _rest(words: Words) -> Words:
@@ -86,7 +86,7 @@ class Alone:
     def divided(self, words: Words) -> np.ndarray:
         """The ratios."""
         of, per = (self._sum(words[which], words) for which in ("of", "per"))
-        return of / np.maximum(per, 1.0)
+        return np.asarray(of / np.maximum(per, 1.0))
 
     def _sum(self, name: str, words: Words) -> np.ndarray:
         attribute = next(a for a in self._table.attributes if a["name"] == name)
@@ -116,14 +116,12 @@ def row(name: str, stream: Stream, epsilon: float, seeds: int) -> list[Any]:
     held: list[bool] = []
     nothing = told = 0
     for seed in range(seeds):
-        ours, others = (
-            Ours(table, stream, epsilon, seed),
-            {
-                "sums": Summing(table, twice, epsilon, seed),
-                "gaussian": Alone(table, epsilon, seed, many, pure=False),
-                "laplace": Alone(table, epsilon, seed, many, pure=True),
-            },
-        )
+        ours = Ours(table, stream, epsilon, seed)
+        others: dict[str, Summing | Alone] = {
+            "sums": Summing(table, twice, epsilon, seed),
+            "gaussian": Alone(table, epsilon, seed, many, pure=False),
+            "laplace": Alone(table, epsilon, seed, many, pure=True),
+        }
         for place, words in enumerate(stream.questions):
             of, per = (sums(table, words[which], words) for which in ("of", "per"))
             values, lows, highs = ours.ask(words)

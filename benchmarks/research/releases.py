@@ -44,7 +44,7 @@ import numpy as np
 from app.privacy.ledger import Budget
 from app.releases.fitting import KnownResidual, combined, fit, projection, residuals_of
 from app.releases.synthetic_table import rounded
-from app.spaces.tensor import FloatArray
+from app.spaces.tensor import FloatArray, IntArray
 from benchmarks.harness import RESULTS, report
 from benchmarks.research import releases_plot
 from benchmarks.research.iterative import simulate
@@ -85,10 +85,10 @@ class Survey:
         cells = np.repeat(np.arange(self.counts.size), self.counts.reshape(-1).astype(np.int64))
         return np.stack(np.unravel_index(cells, self.sizes), axis=1)
 
-    def marginal(self, counts: FloatArray, kept: tuple[int, ...]) -> FloatArray:
-        return np.asarray(counts.sum(axis=tuple(a for a in range(counts.ndim) if a not in kept)))
+    def marginal(self, counts: FloatArray | IntArray, kept: tuple[int, ...]) -> FloatArray:
+        return np.asarray(counts.sum(axis=tuple(a for a in range(counts.ndim) if a not in kept)), np.float64)
 
-    def answers(self, counts: FloatArray) -> dict[tuple[int, ...], FloatArray]:
+    def answers(self, counts: FloatArray | IntArray) -> dict[tuple[int, ...], FloatArray]:
         return {t: self.marginal(counts, t) for t in self.triples}
 
 

@@ -23,10 +23,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]
-from snsynth.aim import AIMSynthesizer  # type: ignore[import-not-found]
-from snsynth.mst import MSTSynthesizer  # type: ignore[import-not-found]
-from snsynth.transform import LabelTransformer, TableTransformer  # type: ignore[import-not-found]
+import pandas as pd
+from snsynth.aim import AIMSynthesizer
+from snsynth.mst import MSTSynthesizer
+from snsynth.transform import LabelTransformer, TableTransformer
 
 DRAWN = 1_000_000
 

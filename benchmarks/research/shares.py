@@ -147,14 +147,12 @@ def row(name: str, epsilon: float, seeds: int) -> list[Any]:
     held: list[bool] = []
     nothing = told = 0
     for seed in range(seeds):
-        ours, others = (
-            Ours(table, Stream("shares", questions), epsilon, seed),
-            {
-                "counts": Counting(table, epsilon, seed, len(questions)),
-                "gaussian": Alone(table, epsilon, seed, len(questions), pure=False),
-                "laplace": Alone(table, epsilon, seed, len(questions), pure=True),
-            },
-        )
+        ours = Ours(table, Stream("shares", questions), epsilon, seed)
+        others: dict[str, Counting | Alone] = {
+            "counts": Counting(table, epsilon, seed, len(questions)),
+            "gaussian": Alone(table, epsilon, seed, len(questions), pure=False),
+            "laplace": Alone(table, epsilon, seed, len(questions), pure=True),
+        }
         for place, words in enumerate(questions):
             whole, part = counted(table, words)
             values, lows, highs = ours.ask(words)

@@ -114,6 +114,7 @@ def survey(name: str) -> Survey:
     at what was chosen on the others: students (4,137: scores of a test, and ranks in a class) and births (1,388:
     weights, and incomes of families).
     """
+    attributes: list[dict[str, Any]]
     if name == "students":
         rows = _shipped("gpa2")
         attributes = [
@@ -353,10 +354,10 @@ class Alone:
             return np.asarray(middle * count + first)
         whole = np.maximum(count, 1.0)
         if words["type"] == "mean":
-            return np.clip(middle + first / whole, low, high)
+            return np.asarray(np.clip(middle + first / whole, low, high))
         square = np.array([(np.square(own - middle) - half**2 / 2).sum() for own in members])
         square = square + self._noise(half**2 / 2, part, len(members))
-        return np.clip(square / whole + half**2 / 2 - np.square(first / whole), 0.0, half**2)
+        return np.asarray(np.clip(square / whole + half**2 / 2 - np.square(first / whole), 0.0, half**2))
 
     def _quantile(self, own: np.ndarray, q: float, attribute: dict[str, Any], levels: int) -> np.ndarray:
         """The exponential mechanism over the grid, with the number of records on the wrong side as its score."""

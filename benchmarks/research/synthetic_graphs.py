@@ -46,7 +46,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.feasibility import find_plan
 from app.curator.planners.cells import EdgePlan
 from app.curator.request import parse_request
-from app.declarations.spec import parse_spec
+from app.declarations.spec import Spec, parse_spec
 from app.geometry.cut_norm import cut_norm
 from app.measurements.noise import BitFlips
 from app.measurements.record import Measurement
@@ -63,6 +63,8 @@ from app.releases.synthetic_graph import (
     spectral_graph,
 )
 from app.spaces.dense import CountsTensor
+from app.spaces.factory import space_of
+from app.spaces.tensor import FloatArray
 from benchmarks.harness import RESULTS, report
 from benchmarks.research.flipped_graphs import from_flipped
 from benchmarks.research.graphs_data import Graph as Listed
@@ -198,9 +200,9 @@ def played(of: Graph, epsilon: float, seed: int = 0) -> tuple[dict[str, float | 
     return found
 
 
-def plan_of(of: Graph, method: str, epsilon: float, budget: float) -> EdgePlan:
-    """The service's plan of a release with an epsilon, the first of a budget."""
-    spec = parse_spec(
+def declared(of: Graph, budget: float) -> Spec:
+    """The declaration of a graph with a budget."""
+    return parse_spec(
         {
             "name": "graph",
             "kind": "graph",
@@ -210,6 +212,11 @@ def plan_of(of: Graph, method: str, epsilon: float, budget: float) -> EdgePlan:
             "budget": {"epsilon": budget, "delta": DELTA},
         }
     )
+
+
+def plan_of(of: Graph, method: str, epsilon: float, budget: float) -> EdgePlan:
+    """The service's plan of a release with an epsilon, the first of a budget."""
+    spec = declared(of, budget)
     asked = {
         "dataset": "graph",
         "epsilon": Decimal(epsilon),
@@ -226,11 +233,12 @@ def measured(of: Graph, plan: EdgePlan, rng: np.random.Generator) -> list[Measur
     """What a plan measures, with its noise."""
     data, flips = CountsTensor(of.edges.astype(np.int8)), plan.buy.noise
     assert isinstance(flips, BitFlips)
-    cells = plan.buy.strategy.exact(None, data).astype(np.uint8)
+    space = space_of(declared(of, 1.0))  # which is the same whatever the budget
+    cells = plan.buy.strategy.exact(space, data).astype(np.uint8)
     turned = (rng.random(len(cells)) < float(flips.probability)).astype(np.uint8)
     made: list[Measurement[Strategy]] = [Measurement(plan.buy.strategy, flips, cells ^ turned)]
     if plan.degrees is not None:
-        exact, scale = plan.degrees.strategy.exact(None, data), float(plan.degrees.noise.scale)
+        exact, scale = plan.degrees.strategy.exact(space, data), float(plan.degrees.noise.scale)
         if plan.degrees.noise.kind == "gaussian":
             noise = np.rint(rng.normal(0, scale, len(exact)))
         else:
@@ -270,7 +278,7 @@ def groups_of(of: Listed) -> NoisyBlocks:
 def noisy_blocks(exact: NoisyBlocks, epsilon: float, rng: np.random.Generator) -> NoisyBlocks:
     """Sums with Laplace noise of scale 1/epsilon, of a symmetric matrix those of edges."""
     noise = rng.laplace(0, 1 / epsilon, exact.values.shape)
-    twice = np.ones(noise.shape)
+    twice: FloatArray = np.ones(noise.shape)
     if exact.symmetric:
         noise, twice = np.triu(noise) + np.triu(noise, 1).T, 1 + np.eye(len(noise))
     return replace(exact, values=exact.values + twice * noise, variances=exact.variances * 2 * (twice / epsilon) ** 2)

@@ -74,7 +74,8 @@ def streams(name: str) -> list[Stream]:
 def members(table: Survey, words: Words) -> Iterator[np.ndarray]:
     """Which records are of each group."""
     cells = np.zeros(len(table.columns[0]), np.int64)
-    groups = words.get("attributes", words.get("group_by", []))
+    by: list[str] = words.get("group_by", [])
+    groups: list[str] = words.get("attributes", by)
     sizes = [next(a for a in table.attributes if a["name"] == g)["size"] for g in groups]
     for group, size in zip(groups, sizes, strict=True):
         cells = cells * size + table.places(group)

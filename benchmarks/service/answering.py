@@ -20,8 +20,10 @@ import httpx
 import numpy as np
 
 from app.declarations.spec import parse_spec
+from app.spaces.dense import CountsTensor
 from app.spaces.factory import space_of
 from app.spaces.queries.cells import dense_of
+from app.spaces.query import linear
 from benchmarks.harness import (
     ADMIN_KEY,
     Script,
@@ -110,6 +112,11 @@ def singles(running: Server, sessions: int) -> Callable[[int], list[Script]]:
     return lambda clients: [sending(maker(ids[i % sessions])) for i in range(clients)]
 
 
+def fresh(id: str, query: Callable[[int], dict[str, Any]]) -> Callable[[int], bytes]:
+    """Questions to a session that were not asked while warming up."""
+    return lambda n: request_bytes(f"/v1/sessions/{id}/queries", json.dumps(query(FRESH + n)).encode(), ADMIN_KEY)
+
+
 def throughput(rows: list[list[Any]]) -> None:
     """(a) to (c)."""
     with server([sys.executable, "-m", "benchmarks.service.noop", "{port}"]) as running:
@@ -168,17 +175,7 @@ def latency(rows: list[list[Any]]) -> None:
             # The first pass over all pairs of attributes makes their marginals.
             for number in range(len(list(itertools.combinations(range(axes), 2)))):
                 client.post(f"/v1/sessions/{id}/queries", json=query(number))
-            found = load(
-                running.port,
-                [
-                    sending(
-                        lambda n, id=id, query=query: request_bytes(
-                            f"/v1/sessions/{id}/queries", json.dumps(query(FRESH + n)).encode(), ADMIN_KEY
-                        )
-                    )
-                ],
-                SECONDS / 2,
-            )
+            found = load(running.port, [sending(fresh(id, query))], SECONDS / 2)
             rows.append([f"predicate, 10^{axes} cells", found.median_ms, found.p99_ms])
             dense = rng.uniform(-1, 1, (8, 10**axes) if axes < 7 else (3, 10**axes))
             times = []
@@ -261,9 +258,10 @@ def kernel(rows: list[list[Any]]) -> None:
         space = space_of(parse_spec(table_spec("t", axes)))
         data = space.tensor(rng.poisson(0.5, space.shape).astype(np.int32))
         hypothesis = space.tensor(np.full(space.shape, 0.5))
+        assert isinstance(hypothesis, CountsTensor)
         weights = rng.uniform(-1, 1, space.shape)
         started = time.perf_counter()
-        query = dense_of(space, weights)
+        query = linear(dense_of(space, weights))
         compile_ms = 1000 * (time.perf_counter() - started)
         flat, other = weights.reshape(-1), np.full(space.size, 0.5)
 
@@ -275,8 +273,8 @@ def kernel(rows: list[list[Any]]) -> None:
                 times.append(time.perf_counter() - begun)
             return 1000 * float(np.median(times))
 
-        passes = best(lambda flat=flat, other=other: (flat @ other, flat @ other))
-        exact = best(lambda query=query, data=data, hypothesis=hypothesis: (query.exact(data), query.inner(hypothesis)))
+        passes = best(lambda: (flat @ other, flat @ other))  # noqa: B023
+        exact = best(lambda: (query.exact(data), query.inner(hypothesis)))  # noqa: B023
         rows.append([f"10^{axes} cells", passes, exact, exact / passes, compile_ms])
 
 

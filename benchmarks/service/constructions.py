@@ -24,7 +24,7 @@ from app.spaces.factory import space_of
 from app.spaces.queries.cells import SparseQuery, dense_of
 from app.spaces.queries.elements import ElementsQuery
 from app.spaces.queries.weights import product
-from app.spaces.query import Query
+from app.spaces.query import LinearQuery, Query, linear
 from app.spaces.space import Space
 from benchmarks.harness import RESULTS, report
 
@@ -152,7 +152,7 @@ def measure(case: Case) -> list[Any]:
     )
     state = construction.start()
 
-    def learn(query: Query) -> float:
+    def learn(query: LinearQuery) -> float:
         present = construction.answer(state, query)
         # Towards where there is room, whatever has been learnt.
         sign = 1.0 if present < MASS / 4 else -1.0
@@ -160,10 +160,10 @@ def measure(case: Case) -> list[Any]:
         return _milliseconds(partial(construction.update, state, measurement))
 
     for _ in range(case.before):
-        learn(case.query(space, rng))
+        learn(linear(case.query(space, rng)))
     updates, first, later = [], [], []
     for _ in range(UPDATES):
-        query, other = case.query(space, rng), case.query(space, rng)
+        query, other = linear(case.query(space, rng)), linear(case.query(space, rng))
         updates.append(learn(query))
         answer = partial(construction.answer, state, other)
         first.append(_milliseconds(answer))

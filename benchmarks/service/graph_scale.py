@@ -18,9 +18,10 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,16 +32,19 @@ from app.declarations.spec import Spec, parse_spec
 from app.measurements.strategies.degrees import Degrees
 from app.spaces.factory import space_of
 from app.spaces.queries.registry import parse_query
+from app.spaces.query import Query
+from app.spaces.space import Space
 from app.spaces.sparse import SparseTensor
 from app.storage.private_data import CsrData
 from app.storage.readers import read_private
-from benchmarks.harness import ADMIN_KEY, curator, report
+from benchmarks.harness import ADMIN_KEY, RESULTS, curator, report
 from curator_client import Answer, Curator, Question, cut
 
 NODES, EDGES = 10**6, 10**7
 SIDES = (10**3, 3 * 10**4, 3 * 10**5)
 ASKED = 3
 BUDGET = {"epsilon": 1.0, "delta": 1e-9}
+Found = TypeVar("Found")
 #: What is registered, and the ending of its file. A node has ten edges on average: of half of them some are left out.
 GRAPHS: dict[str, tuple[dict[str, Any], str]] = {
     "undirected, CSV": ({"kind": "graph", "loops": "drop"}, ".csv"),
@@ -79,7 +83,7 @@ def cuts(nodes: int, size: int, *, together: bool) -> list[Question[Answer]]:
     return found
 
 
-def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+def seconds(work: Callable[[], Found]) -> tuple[float, Found]:
     """How long a call takes, and what it returns."""
     started = time.perf_counter()
     found = work()
@@ -108,7 +112,7 @@ def served(
         for size in sizes:
             for together in (True, False):
                 asked = cuts(nodes, size, together=together)
-                answers[size, together] = statistics.median(seconds(lambda q=q: session.ask(q))[0] for q in asked)
+                answers[size, together] = statistics.median(seconds(partial(session.ask, q))[0] for q in asked)
         row = [name, path.stat().st_size / 1e6, registered, before, after, resident(server.pid), left_out]
     return row, answers
 
@@ -127,23 +131,26 @@ def taken_apart(
     for size in sizes:
         for together in (True, False):
             times: list[list[float]] = [[], [], []]
-            for asked in cuts(space.shape[0], size, together=together):
-
-                def compiled(asked: dict[str, Any] = asked) -> Any:
-                    query = parse_query(asked).compiled(space)
-                    assert query.canonical_bytes
-                    return query
-
-                took, query = seconds(compiled)
+            for question in cuts(space.shape[0], size, together=together):
+                asked = question.json
+                took, query = seconds(partial(compiled, asked, space))
                 times[0].append(took)
-                times[1].append(min(seconds(lambda q=query: q.exact(tensor))[0] for _ in range(3)))
-                times[2].append(min(seconds(lambda q=asked: passed(tensor, q))[0] for _ in range(3)))
-            found[size, together] = tuple(map(statistics.median, times))
-    degrees = seconds(lambda: Degrees.of(space).exact(None, tensor))[0]
-    return found, degrees  # type: ignore[return-value]
+                times[1].append(min(seconds(partial(query.exact, tensor))[0] for _ in range(3)))
+                times[2].append(min(seconds(partial(passed, tensor, asked))[0] for _ in range(3)))
+            compiling, exact, bare = map(statistics.median, times)
+            found[size, together] = compiling, exact, bare
+    degrees = seconds(lambda: Degrees.of(space).exact(space, tensor))[0]
+    return found, degrees
 
 
-def passed(tensor: SparseTensor, asked: dict[str, Any]) -> int:
+def compiled(asked: Mapping[str, Any], space: Space) -> Query:
+    """A query with its canonical bytes."""
+    query = parse_query(asked).compiled(space)
+    assert query.canonical_bytes
+    return query
+
+
+def passed(tensor: SparseTensor, asked: Mapping[str, Any]) -> int:
     """A sum of marks over the edges of the rows of a cut, where these stand together; else over all edges."""
     starts, columns = tensor.matrix.indptr, tensor.matrix.indices
     marks = np.zeros(tensor.shape[1], np.int8)
@@ -172,25 +179,27 @@ def main() -> None:
             for (size, together), took in asked.items():
                 times = [1e3 * part for part in (took, *apart[size, together])]
                 answers.append((name, size, "together" if together else "at random", *times))
-    results: dict[str, Any] = {"folder": None} if quick else {}
-    facts = {"nodes": nodes, "edges": edges}
+    results = None if quick else RESULTS
     report(
         "graph_scale",
         "Registration over HTTP, and the most memory of the server",
         ("graph", "file (MB)", "registration (s)", "MB before", "MB after", "MB after cuts", "edges left out"),
         registrations,
-        **facts,
-        **results,
+        folder=results,
+        nodes=nodes,
+        edges=edges,
     )
     report(
         "graph_scale_cuts",
         "Cuts: over HTTP, and apart",
         ("graph", "nodes a side", "which", "answer (ms)", "compiling (ms)", "exact number (ms)", "bare pass (ms)"),
         answers,
-        **facts,
-        **results,
+        folder=results,
+        nodes=nodes,
+        edges=edges,
     )
-    report("graph_scale_degrees", "All degrees", ("graph", "all degrees (ms)"), degrees, **facts, **results)
+    columns = ("graph", "all degrees (ms)")
+    report("graph_scale_degrees", "All degrees", columns, degrees, folder=results, nodes=nodes, edges=edges)
 
 
 if __name__ == "__main__":

@@ -443,7 +443,7 @@ def main() -> None:
     run.singles("SQLite", "SQLite", curator)
     run.mixed("SQLite", curator)
     with postgres() as url:
-        commits = {
+        commits: dict[str, Any] = {
             "SQLite commits a second": commits_sqlite(3),
             "PostgreSQL commits a second": commits_postgres(url, 3),
         }

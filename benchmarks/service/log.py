@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import numpy as np
@@ -66,14 +67,10 @@ MEASURED: dict[str, Any] = {
 
 def serve_without(port: int) -> None:
     """The curator, and nothing comes into its log."""
-    from app.bootstrap import serving, wiring
+    from app.bootstrap import serving
 
-    class Nothing(wiring.Sequencer):
-        def start(self) -> None:
-            pass
-
-    wiring.Sequencer = Nothing  # type: ignore[misc]
-    serving.serve("127.0.0.1", port, 1)
+    with mock.patch.object(sequencer.Sequencer, "start"):
+        serving.serve("127.0.0.1", port, 1)
 
 
 @contextlib.contextmanager

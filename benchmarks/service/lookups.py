@@ -22,7 +22,7 @@ from app.privacy.noise import Choice
 from app.spaces.elements import ElementsTensor
 from app.spaces.queries.elements import CompiledElements
 from app.spaces.sparse import SparseTensor
-from app.spaces.tensor import Axis, index_set
+from app.spaces.tensor import Axis, IntArray, index_set
 from app.storage.private_data import ElementsData
 
 ROUNDS = 21
@@ -74,14 +74,15 @@ def graph(degree: int) -> SparseTensor:
     return SparseTensor(matrix)
 
 
-def scores(counts: np.ndarray) -> np.ndarray:
+def scores(counts: IntArray) -> IntArray:
     """Of a median: how many records too few or too many lie below each number, in parts that levels are told in."""
     upto, half = np.cumsum(counts), 10**LEVEL_DIGITS // 2
     goal = half * counts.sum()
-    return np.minimum(np.minimum(goal - 2 * half * (upto - counts), 2 * half * upto - goal), 0)
+    nearest: IntArray = np.minimum(np.minimum(goal - 2 * half * (upto - counts), 2 * half * upto - goal), 0)
+    return nearest
 
 
-def spreads() -> dict[str, np.ndarray]:
+def spreads() -> dict[str, IntArray]:
     """Numbers of records, by how they are spread."""
     rng, ends, one = np.random.default_rng(3), np.zeros(NUMBERS, np.int64), np.zeros(NUMBERS, np.int64)
     ends[[0, -1]], one[NUMBERS // 3] = RECORDS // 2, RECORDS
@@ -113,8 +114,8 @@ def main() -> None:
         print(f"{name}: {absent:.2f} us, where it is there {more:+.3f} us (standard error {error:.3f})")
     choice = Choice(SCALE * 10**LEVEL_DIGITS)
     for name, counts in spreads().items():
-        without, more = scores(counts), scores(counts + (np.arange(NUMBERS) == 0))
-        usual, beyond, error = difference(lambda: choice.of(more), lambda: choice.of(without), 20)  # noqa: B023
+        without, with_one = scores(counts), scores(counts + (np.arange(NUMBERS) == 0))
+        usual, beyond, error = difference(lambda: choice.of(with_one), lambda: choice.of(without), 20)  # noqa: B023
         print(
             f"a draw among {NUMBERS:,} numbers, {name}: {usual / 1000:.2f} ms, with one record more "
             f"{beyond / 1000:+.3f} ms (standard error {error / 1000:.3f})"

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,9 @@ from app.constructions.base import PublicFacts
 from app.constructions.mechanism import FkMechanism
 from app.constructions.registry import construct
 from app.declarations.spec import parse_spec
-from app.geometry.norms import FloatArray
 from app.services.ports import Snapshot
 from app.spaces.factory import space_of
+from app.spaces.tensor import Array, FloatArray
 from app.storage.snapshots import SnapshotFiles
 from benchmarks.harness import ADMIN_KEY, free_port, report
 
@@ -230,7 +231,7 @@ def _large(
     folder: Path,
     name: str,
     mechanism: dict[str, Any],
-    counts: Any,
+    counts: Array,
     everything: bool,
     rows: list[list[Any]],
 ) -> float:
@@ -282,7 +283,7 @@ def _large(
     }
     if not everything:
         queries = {what: queries[what] for what in _FEW}
-    given = {what: step(what, lambda query=query: server.ask(id, query)) for what, query in queries.items()}
+    given = {what: step(what, partial(server.ask, id, query)) for what, query in queries.items()}
     seconds = server.end()
     files = [path.stat().st_size for path in folder.glob("snapshots/*")]
     ended = "SIGTERM, a snapshot written" if files else "SIGTERM, no snapshot worth it"
@@ -307,8 +308,7 @@ def restart() -> None:
     rows: list[list[Any]] = []
     with serving() as (server, folder):
         server.register("t", (100, 1000), counts)
-        asked = {"epsilon": 1.0, "max_queries": 2 * ANSWERS, "max_updates": 500}
-        ids = [server.open("t", **asked) for _ in range(RESTARTED)]
+        ids = [server.open("t", epsilon=1.0, max_queries=2 * ANSWERS, max_updates=500) for _ in range(RESTARTED)]
         started, updates = time.perf_counter(), 0
         for number, id in enumerate(ids):
             order = rng.permutation(ANSWERS)
@@ -445,13 +445,13 @@ def graph(nodes: int = 10**6, edges: int = 10**7, limit: int = 512) -> None:
         opened = {"epsilon": 1.0, "max_queries": 100}
         for name in ("gaussian", "evidence", "laplace", "evidence"):
             body = {"dataset": "g", "mechanism": {"construction": name}, **opened}
-            reply = step(f"open {name}", lambda body=body: server.client.post("/v1/sessions", json=body))
+            reply = step(f"open {name}", partial(server.client.post, "/v1/sessions", json=body))
             if reply.status_code != 201:
                 rows[-1][0] += f": {reply.status_code}"
                 continue
             for number, query in enumerate(queries):
                 path = f"/v1/sessions/{reply.json()['id']}/queries"
-                told = step(f"{name}, question {number + 1}", lambda p=path, q=query: server.client.post(p, json=q))
+                told = step(f"{name}, question {number + 1}", partial(server.client.post, path, json=query))
                 rows[-1][0] += f": {told.status_code}"
     report(
         "memory_graph",

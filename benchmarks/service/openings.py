@@ -17,7 +17,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 from sqlalchemy import Connection, create_engine, text
@@ -37,7 +37,7 @@ SPEC: dict[str, Any] = {
     "attributes": [{"name": "a", "size": 8}, {"name": "b", "size": 8}],
 }
 #: Data sets by the mechanism of their sessions.
-DATASETS = {"d": "gaussian", "p": "laplace"}
+DATASETS: dict[str, Literal["gaussian", "laplace"]] = {"d": "gaussian", "p": "laplace"}
 SUMS = ("reserved", "spent", "reserved_pure", "spent_pure")
 
 

@@ -30,6 +30,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.mechanisms.protocol import Answer, Test
 from app.curator.mechanisms.round import Hit, play
 from app.curator.opening import Opening
+from app.curator.plan import Plan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
@@ -81,6 +82,7 @@ def make_transcript(path: Path, answers: int, distinct: int) -> None:
     words = {"dataset": "t", "mechanism": {"construction": "mw"}, "epsilon": 0.3, "max_queries": distinct}
     request = parse_request(words | {"max_updates": 40})
     plan = make_plan(public, request)
+    assert isinstance(plan, Plan)
     opening = Opening(public, request, plan)
     session, space = Session(opening), public.space
     header = writing.header(session="b0b0", opening=opening.document(), opened_at=AT)
@@ -94,11 +96,12 @@ def make_transcript(path: Path, answers: int, distinct: int) -> None:
                 answer = due
             else:
                 assert isinstance(due, Test)
-                exact = space.to_answer_grid(query.exact(private), query)
+                exact = space.to_answer_grid(int(query.exact(private)), query)
                 drawn = round(rng.laplace(0, float(plan.noise_scale_units)))
                 outcome = play(int(due.hypothesis[0]), exact, drawn, plan.threshold_units)
-                source = "measurement" if isinstance(outcome, Hit) else "hypothesis"
-                answer = Answer(np.array([outcome.value], np.int64), source, due.error_bound)
+                hit = isinstance(outcome, Hit)
+                units = np.array([outcome.value], np.int64)
+                answer = Answer(units, "measurement" if hit else "hypothesis", due.error_bound)
             session.record(query, answer)
             sealed = writing.answer_entry(
                 sequence=session.sequence,

@@ -124,9 +124,9 @@ def main() -> None:
                 _, after = grown(answered)
                 stored = (folder / "vault" / entry.file_name).stat().st_size / (1 << 20)
                 sizes.append((f"{count:,}", title, *(round(each) for each in (reading, capping, after, stored))))
-    columns = ("records", "what", "sealed (s)", "in the clear (s)", "ratio")
+    columns = ["records", "what", "sealed (s)", "in the clear (s)", "ratio"]
     report("sealed_tables", "Questions to sealed codes", columns, times, turns=TURNS)
-    columns = ("records", "records are", "reading (MiB)", "with persons (MiB)", "asked (MiB)", "file (MiB)")
+    columns = ["records", "records are", "reading (MiB)", "with persons (MiB)", "asked (MiB)", "file (MiB)"]
     report("sealed_memory", "Memory of a wide table that is prepared", columns, sizes)
 
 

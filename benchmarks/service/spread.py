@@ -148,8 +148,15 @@ def main() -> None:
                 found = [audited(running, workers) for _ in range(TURNS)]
                 rows.append((finisher, number, *map(statistics.median, zip(*found, strict=True))))
     columns = ("CURATOR_FINISHER", "workers", "seconds", "processor s of the server", "of workers")
-    sessions = {"evidence": EVIDENCE, "gaussian": GAUSSIAN, "questions": QUESTIONS}
-    report("audit_spread", "An audit of a log with 48 sessions", columns, rows, **sessions)
+    report(
+        "audit_spread",
+        "An audit of a log with 48 sessions",
+        columns,
+        rows,
+        evidence=EVIDENCE,
+        gaussian=GAUSSIAN,
+        questions=QUESTIONS,
+    )
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import numpy as np
@@ -74,7 +75,7 @@ class _Counts:
 
 def serve(port: int, path: Path) -> None:
     """The curator itself; at its end the noise and counts it used, in their order, are in a file."""
-    from app.bootstrap import noise, serving
+    from app.bootstrap import noise, serving, wiring
 
     drawn: list[list[int]] = []
     counts: list[int] = []
@@ -86,9 +87,9 @@ def serve(port: int, path: Path) -> None:
         def poisson(self, mean: Any, cut: int) -> Any:
             return _Counts(super().poisson(mean, cut), counts)
 
-    serving.build = functools.partial(serving.build, noise=Written())
     try:
-        serving.serve("127.0.0.1", port, 1)
+        with mock.patch.object(serving, "build", functools.partial(wiring.build, noise=Written())):
+            serving.serve("127.0.0.1", port, 1)
     finally:
         path.write_text(json.dumps({"drawn": drawn, "counts": counts}))
 
@@ -248,8 +249,12 @@ def split(runs: list[list[Reply]], key: Callable[[Reply], bool]) -> list[Halves]
 
 def halves(runs: list[list[Reply]], key: Callable[[Reply], int]) -> list[Halves]:
     """Replies above the median of a key, and the others, run by run."""
-    medians = [np.median([key(reply) for reply in run]) for run in runs]
-    return [split([run], lambda r, m=median: key(r) > m)[0] for run, median in zip(runs, medians, strict=True)]
+
+    def halved(run: list[Reply]) -> Halves:
+        median = float(np.median([key(reply) for reply in run]))
+        return split([run], lambda reply: key(reply) > median)[0]
+
+    return [halved(run) for run in runs]
 
 
 def rows_of(release: str, deadline: int | None) -> list[list[Any]]:

@@ -336,8 +336,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with ExitStack() as held:
                 url = held.enter_context(postgres()) if name == "PostgreSQL" else None
                 workers = 2 if name == "PostgreSQL" else 1
-                more = {"CURATOR_MEMORY_LIMIT": MEMORY, "CURATOR_HEAVY_RATE_LIMIT": "100000"}
-                running = held.enter_context(curator(url, workers, **more))
+                running = held.enter_context(
+                    curator(url, workers, CURATOR_MEMORY_LIMIT=MEMORY, CURATOR_HEAVY_RATE_LIMIT="100000")
+                )
                 rows.append([kind, name, workers, *measured(kind, running, options.seconds)])
                 print(rows[-1], flush=True)
                 root = psutil.Process(running.pid)

@@ -199,11 +199,11 @@ def columns(draw: st.DrawFn) -> Column:
             type, values, kept = _integers(draw, low, declared["upper"])
         case "bins":
             if draw(st.booleans()):
-                edges = draw(st.lists(st.integers(-50, 50), min_size=2, max_size=8, unique=True))
-                declared = {"edges": sorted(edge / 10 for edge in edges)}
+                tenths = draw(st.lists(st.integers(-50, 50), min_size=2, max_size=8, unique=True))
+                declared = {"edges": sorted(tenth / 10 for tenth in tenths)}
             else:
-                low = draw(st.integers(-50, 50)) / 10
-                declared = {"lower": low, "upper": low + draw(st.integers(1, 40)), "bins": draw(st.integers(1, 9))}
+                start = draw(st.integers(-50, 50)) / 10
+                declared = {"lower": start, "upper": start + draw(st.integers(1, 40)), "bins": draw(st.integers(1, 9))}
             edges = edges_of(declared)
             width = draw(st.sampled_from([32, 64]))
             type = pa.float32() if width == 32 else pa.float64()

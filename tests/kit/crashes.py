@@ -17,6 +17,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -368,7 +369,7 @@ def torture(
         clients.release()
         if moment in (RANDOM, WORKER):
             _wait_for_replies(clients, chance)
-            victim = server.kill if moment == RANDOM else lambda of=server: _kill_worker(of, chance)
+            victim = server.kill if moment == RANDOM else partial(_kill_worker, server, chance)
             victim()
             findings.kills[moment] += 1
         elif findings.hold(_died(server), f"{moment}: never passed"):

@@ -31,7 +31,8 @@ def keep(folder: Path, pid: int) -> None:
     ends = os.pidfd_open(pid)
     os.chmod(folder, 0o755)  # the server refuses to run as root and then runs as a user that must reach it
     try:
-        print(pgserver.get_server(folder / "data").get_uri(), flush=True)  # noqa: T201
+        running = pgserver.get_server(folder / "data")  # type: ignore[attr-defined]
+        print(running.get_uri(), flush=True)  # noqa: T201
         select.select([ends], [], [])
     finally:
         with suppress(FileNotFoundError, ProcessLookupError):  # nobody wants its data: at once, and again if need be

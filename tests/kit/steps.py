@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import psycopg
 from sqlalchemy import Engine, event
@@ -25,8 +25,11 @@ from sqlalchemy.engine import make_url
 from app.bootstrap import maintenance, noise, places, release_worker, serving, wiring
 from app.privacy.noise import NoiseBlock
 from app.services import audit_jobs, release_jobs, residents
+from app.services.loading import resume_session
+from app.services.release_measuring import measured_for
 from app.storage import snapshots
 from app.storage.blobs import Folder
+from app.storage.migrate import migrate
 from app.storage.store import SqlStore, SqlTransaction
 from app.storage.vault import Vault, VaultEntry
 
@@ -337,7 +340,7 @@ def install(order: dict[str, Any]) -> None:
 
             super().put(name, telling())
 
-    migrate, snapshot = maintenance.apply_migrations, snapshots._write
+    snapshot = snapshots._write
 
     class TellingFile:
         def __init__(self, file: Any) -> None:
@@ -349,7 +352,7 @@ def install(order: dict[str, Any]) -> None:
             return written
 
     def telling_snapshot(file: Any, facts: Any, arrays: Any) -> None:
-        snapshot(TellingFile(file), facts, arrays)
+        snapshot(cast(BinaryIO, TellingFile(file)), facts, arrays)
         passed("keeping: before it is in place")
 
     def telling_migrate(engine: Engine) -> None:
@@ -359,11 +362,9 @@ def install(order: dict[str, Any]) -> None:
         migrate(engine)
         passed("migrating: after the commit")
 
-    measured = release_jobs.measured_for
-
     def telling_measured(*arguments: Any) -> Any:
         passed("releasing: before the noise")
-        made = measured(*arguments)
+        made = measured_for(*arguments)
         passed("releasing: after the noise")
         return made
 
@@ -384,17 +385,16 @@ def install(order: dict[str, Any]) -> None:
 
 def _write_down_everything(resumed: Path) -> None:
     """Have sessions written down as if it cost nothing, and told of when they are used."""
-    resume = residents.resume_session
 
     def telling_resume(*arguments: Any) -> Any:
-        loaded = resume(*arguments)
+        loaded = resume_session(*arguments)
         if loaded.kept:
             with resumed.open("a") as file:
                 file.write(f"{loaded.kept}\n")
         return loaded
 
-    residents.SNAPSHOT_SHARE = 0
-    residents.resume_session = telling_resume
+    for name, part in (("SNAPSHOT_SHARE", 0), ("resume_session", telling_resume)):
+        setattr(residents, name, part)
 
 
 def _shift_clock(file: Path) -> None:

@@ -51,7 +51,7 @@ ADMIN_KEY = "an-admin-key-for-tests"
 #: 4 x 8 cells of 100 records each: the uniform hypothesis is the truth, so noise alone decides a round.
 SHAPE = (4, 8)
 EACH = 100
-SPEC = {
+SPEC: dict[str, Any] = {
     "kind": "table",
     "attributes": [{"name": "a", "size": SHAPE[0]}, {"name": "b", "size": SHAPE[1]}],
     "records_public": True,
@@ -430,8 +430,8 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
         sum_ = "pure" if ending else "renyi"
         share, rounds = Decimal(plan[f"reserved{ending}"]), costs(sum_, ending)
         opening = [Decimal(record["cost"][sum_]) for record in own if not record["sequence"]]
-        prices = [*prices, *([sum(opening)] if opening else [])]
-        spent = sum(cost for _, cost in rounds) + sum(prices)
+        prices = [*prices, *([sum(opening, Decimal(0))] if opening else [])]
+        spent = sum((cost for _, cost in rounds), Decimal(0)) + sum(prices, Decimal(0))
         if not ending:
             assert Decimal(verdict.summary["spent"]) == spent
         rest = share - spent

@@ -9,6 +9,7 @@ from typing import Any
 import given as shared
 import opendp.prelude as dp
 import polars as pl
+from opendp.extras.polars import Margin, dp_len
 
 dp.enable_features("contrib")
 
@@ -24,10 +25,10 @@ def one(context: Any, given: dict[str, Any], question: dict[str, Any], scale: fl
         query = query.filter(pl.col(name) == code)
     names = question["by"]
     if question["kind"] in ("count", "table"):
-        expression = dp.len(scale=scale, signed=True)
+        expression = dp_len(scale=scale, signed=True)
     else:
         lower, upper, step = given["numbers"][question["of"]]
-        column = pl.col(question["of"]).fill_null(0)
+        column: Any = pl.col(question["of"]).fill_null(0)  # which the library gives a "dp"
         if question["kind"] == "mean":
             expression = column.dp.mean((lower, upper))
         else:
@@ -48,7 +49,7 @@ def answer(frame: pl.LazyFrame, given: dict[str, Any], job: dict[str, Any]) -> l
         privacy_unit=dp.unit_of(contributions=1),
         privacy_loss=dp.loss_of(**loss),
         split_evenly_over=len(questions),
-        margins=[dp.polars.Margin(by=(), max_length=10_000)],
+        margins=[Margin(by=(), max_length=10_000)],
     )
     # The library finds the scale by a search that takes seconds a table; it takes a scale as well, and checks it.
     scale = math.sqrt(len(questions) / (2 * loss["rho"])) * (1 + 1e-9) if several else None
