@@ -24,7 +24,7 @@ from app.curator.mechanisms.release import job_of
 from app.curator.opening import Header, Opening
 from app.releases.finishing import Outcome, finish
 from app.releases.publication import NOTES
-from app.releases.table_results import CONFIDENCE, Answers, axes_of, labels_of
+from app.releases.table_results import CONFIDENCE, NUMBERS, Answers, axes_of, columns_of, labels_of
 from app.spaces.questions import Cells
 from app.spaces.table import TableSpace
 from app.spaces.tensor import Array
@@ -127,10 +127,16 @@ def _misstated(
 def _stated(space: TableSpace, answers: Answers, columns: Mapping[str, Array]) -> dict[str, Any]:
     """What a manifest says of a table, beside its digest."""
     return {
-        "attributes": [space.names[axis] for axis in axes_of(answers)],
+        "attributes": _named(space, answers),
         "rows": len(columns["value"]),
         "sum": int(columns["value"].sum()),
     }
+
+
+def _named(space: TableSpace, answers: Answers) -> list[str]:
+    """The columns of a table's attributes."""
+    called = columns_of(space)
+    return [called[axis] for axis in axes_of(answers)]
 
 
 def _own(answers: Answers) -> Mapping[str, Array]:
@@ -144,13 +150,13 @@ def _own(answers: Answers) -> Mapping[str, Array]:
 def _columns(content: bytes, space: TableSpace, answers: Answers) -> Mapping[str, Array] | None:
     """The numbers of a table's file; None where it is not the table of its question: another header, other rows or
     labels, or what is no number."""
-    named = [space.names[axis] for axis in axes_of(answers)]
+    named = _named(space, answers)
     try:
         header, *rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
     except (ValueError, csv.Error):
         return None
     size = answers.estimates.values.size
-    if header != [*named, "value", "standard_error", "low", "high"] or len(rows) != size:
+    if header != [*named, *NUMBERS] or len(rows) != size:
         return None
     if any(len(row) != len(header) for row in rows):
         return None

@@ -9,8 +9,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-#: Columns behind those of the attributes.
-NUMBERS = ("value", "standard_error", "low", "high")
+from app.releases.table_results import NUMBERS, distinct
+
 #: Where the metadata of the stream's schema have what is no column, as JSON.
 FACTS = b"curator"
 
@@ -30,10 +30,8 @@ def arrow_table(reply: bytes) -> bytes:
     axes = answer.pop("axes")
     lengths = [len(axis["labels"]) for axis in axes]
     columns: dict[str, Any] = {}
-    for place, axis in enumerate(axes):
-        name = axis["attribute"]
-        while name in NUMBERS or name in columns:
-            name += "_"
+    for place, name in enumerate(distinct((axis["attribute"] for axis in axes), NUMBERS)):
+        axis = axes[place]
         each = np.repeat(np.arange(lengths[place]), math.prod(lengths[place + 1 :]))
         columns[name] = _labels(axis["labels"]).take(pa.array(np.tile(each, math.prod(lengths[:place]))))
     values, errors, intervals = (answer.pop(name) for name in ("values", "standard_errors", "intervals"))

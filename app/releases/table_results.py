@@ -10,7 +10,7 @@ attributes, or in cells that these do not sum to, is left out there, and serves 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,8 @@ from app.spaces.zeros import Zeros
 
 #: The confidence of intervals.
 CONFIDENCE = 0.95
+#: The columns of numbers in tables, behind those of attributes.
+NUMBERS = ("value", "standard_error", "low", "high")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,26 @@ class Answers:
 def axes_of(answers: Answers) -> tuple[int, ...]:
     """The attributes whose cells answers are told apart by."""
     return answers.question.attributes if answers.question.shape else ()
+
+
+def distinct(names: Iterable[str], taken: Collection[str]) -> list[str]:
+    """Names for the columns of attributes: one that stands for another column has underscores behind it.
+
+    Args:
+        names: of the attributes.
+        taken: those of the other columns.
+    """
+    found: list[str] = []
+    for name in names:
+        while name in taken or name in found:
+            name += "_"
+        found.append(name)
+    return found
+
+
+def columns_of(space: TableSpace) -> list[str]:
+    """The column of each attribute in tables of answers, the same in all of them."""
+    return distinct(space.names, ("question", "table", *NUMBERS))
 
 
 def labels_of(space: TableSpace, answers: Answers) -> list[pa.Array]:

@@ -17,7 +17,7 @@ from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 from app.curator.opening import Opening
 from app.declarations.errors import InvalidRequest
 from app.releases.publication import NOTES
-from app.releases.table_results import CONFIDENCE
+from app.releases.table_results import CONFIDENCE, NUMBERS
 from app.services.dummy_records import encoded
 
 #: The most rows of a sheet: what spreadsheets hold.
@@ -51,7 +51,7 @@ def one(table: pa.Table, number: int) -> pa.Table:
 
 
 def _attributes(table: pa.Table) -> list[str]:
-    return [name for name in table.column_names if name not in ("table", "value", "standard_error", "low", "high")]
+    return [name for name in table.column_names if name not in ("table", *NUMBERS)]
 
 
 def manifest(
@@ -109,7 +109,8 @@ def workbook(table: pa.Table) -> bytes:
         InvalidRequest: for more rows than a sheet holds.
     """
     book = Workbook(write_only=True)
-    if "table" in table.column_names and "value" in table.column_names:
+    # Of synthetic records columns are labels, whatever they are called: texts, or integers of 64 bits.
+    if "table" in table.column_names and table.schema.field("table").type == pa.int32():
         for number, each in numbered(table):
             _sheet(book, f"table {number}", each)
         notes = book.create_sheet("notes")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.releases.finishing import Outcome
-from app.releases.table_results import axes_of, labels_of
+from app.releases.table_results import axes_of, columns_of, labels_of
 from app.services.edge_tables import edge_table
 from app.spaces.partition import Partition
 from app.spaces.space import Space
@@ -39,18 +39,18 @@ def _encoded(table: pa.Table) -> bytes:
 
 def _answers(space: TableSpace, outcome: Outcome) -> pa.Table:
     """A row for each number: which question it answers, the label of its cell of each attribute (null where the
-    question does not name it), the value, its standard error and the 95% interval (null where none is known).
+    question does not name it), the value, its standard error and the 95% interval (null where none is known). An
+    attribute that is called like one of these has an underscore behind its name.
     """
-    named = sorted({axis for each in outcome.answers for axis in axes_of(each)})
-    parts: dict[str, list[pa.Array]] = {name: [] for name in ("question", *(space.names[axis] for axis in named))}
+    named, called = sorted({axis for each in outcome.answers for axis in axes_of(each)}), columns_of(space)
+    parts: dict[str, list[pa.Array]] = {name: [] for name in ("question", *(called[axis] for axis in named))}
     for number, each in enumerate(outcome.answers):
         parts["question"].append(pa.array(np.full(each.estimates.values.size, number, np.int32)))
         told = dict(zip(axes_of(each), labels_of(space, each), strict=True))
         for axis in named:
             # Cells of several questions may be called otherwise: one column holds what all of them are called.
-            parts[space.names[axis]].append(
-                told[axis] if axis in told else pa.nulls(each.estimates.values.size, pa.string())
-            )
+            labels = told[axis] if axis in told else pa.nulls(each.estimates.values.size, pa.string())
+            parts[called[axis]].append(labels)
     columns = {name: pa.concat_arrays(arrays) for name, arrays in parts.items()}
     columns["value"] = pa.array(np.concatenate([each.estimates.values.reshape(-1) for each in outcome.answers]))
     known = {

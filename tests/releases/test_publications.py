@@ -33,7 +33,7 @@ from app.services.publications import digest, workbook
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Question
 from app.spaces.tensor import IntArray
-from tests.kit.service import JSON, Service, open_session, people, refused
+from tests.kit.service import JSON, Service, open_session, people, refused, register, unique
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
@@ -198,6 +198,9 @@ def csv_of(client: httpx.Client, id: str, part: str) -> pa.Table:
     return pyarrow.csv.read_csv(io.BytesIO(reply.content))
 
 
+#: Attributes that are called like the columns of tables.
+CALLED = ["value", "low", "question", "table", "standard_error"]
+BUDGET = {"epsilon": 20.0, "delta": 1e-9}
 #: A question for no count.
 WEIGHTED = {"type": "product", "weights": {"sex": [0.5, 1]}}
 TABLES = [
@@ -254,6 +257,15 @@ class TestOverHttp:
             "not-found",
         )
 
+    def files(self, client: httpx.Client, id: str, number: int) -> tuple[JSON, dict[int, bytes]]:
+        """The manifest of a publication, and so many tables."""
+        parts = {"manifest": "application/json", **{f"table-{k}": "text/csv" for k in range(1, number + 1)}}
+        found = [
+            client.get(f"/v1/releases/{id}/data", params={"part": part}, headers={"Accept": accept}).content
+            for part, accept in parts.items()
+        ]
+        return json.loads(found[0]), dict(enumerate(found[1:], start=1))
+
     def test_an_auditor_makes_them_anew(self, service: Service) -> None:
         """From the transcript alone, and against it: would catch a publication that nobody else can make, and a check
         that lets pass a number that was altered, with or without its digest, tables that do not add up, and those of
@@ -262,15 +274,7 @@ class TestOverHttp:
         first, other = (publish(analyst, dataset, tables=TABLES, epsilon=0.3)["id"] for _ in range(2))
         reader = service.principal("auditor")
         lines = reader.get(f"/v1/sessions/{first}/transcript").content.splitlines()
-
-        def files(id: str) -> tuple[JSON, dict[int, bytes]]:
-            parts = {
-                part: analyst.get(f"/v1/releases/{id}/data", params={"part": part}, headers={"Accept": accept}).content
-                for part, accept in [("manifest", "application/json"), *((f"table-{k}", "text/csv") for k in (1, 2, 3))]
-            }
-            return json.loads(parts.pop("manifest")), dict(enumerate(parts.values(), start=1))
-
-        manifest, tables = files(first)
+        manifest, tables = self.files(analyst, first, 3)
         assert check(lines, manifest, tables) == Checked((), True)
         first_row = tables[1].split(b"\n")[1]
         cells = first_row.rsplit(b",", 4)
@@ -321,9 +325,41 @@ class TestOverHttp:
             assert not written(header, b",".join(forged), *rest).ok, forged
         for more in (b"value", b"true count"):
             assert not written(more + b"," + header, *(b"123456," + each for each in (row, *rest))).ok
-        found = check(lines, *files(other)).problems
+        found = check(lines, *self.files(analyst, other, 3)).problems
         assert any("the manifest is that of release" in problem for problem in found)
         assert "the manifest does not name the measurements that the transcript has" in found
+
+    def test_attributes_that_are_called_like_columns(self, service: Service) -> None:
+        """Would catch labels that numbers stand in the place of, in a file or in what an auditor makes anew, and a
+        release that is paid for and cannot be carried through."""
+        analyst, name = service.principal("analyst"), unique("columns")
+        attributes = [{"name": each, "size": 2 + k} for k, each in enumerate(CALLED)]
+        spec = {"name": name, "kind": "table", "attributes": attributes, "records_public": True, "budget": BUDGET}
+        rows = np.random.default_rng(3).integers(0, 2, (400, len(CALLED)))
+        lines = "\n".join([",".join(CALLED), *(",".join(map(str, row)) for row in rows)])
+        assert register(service.admin, spec, lines.encode(), "rows.csv").status_code == 201
+        tables = [{"type": "marginal", "attributes": [*pair]} for pair in itertools.pairwise(CALLED)]
+        asked: list[JSON] = [{"method": "publication", "tables": tables}]
+        workload = {"marginals": 2, "attributes": CALLED}
+        asked += [{"method": method, "workload": workload} for method in ("gaussian", "synthetic_table")]
+        for words in asked:
+            id = publish(analyst, name, **words, epsilon=1.0)["id"]
+            found = csv_of(analyst, id, "tables" if words is asked[0] else "answers")
+            first = "table" if words is asked[0] else "question"
+            assert found.column_names == [first, *(f"{each}_" for each in CALLED), *table_results.NUMBERS]
+            shown = found.select([f"{each}_" for each in CALLED]).to_pylist()
+            # Each cell of every table is told apart from the others.
+            assert len(
+                {(number, *row.values()) for number, row in zip(found[0].to_pylist(), shown, strict=True)}
+            ) == len(found)
+            if words is asked[0]:
+                reader = service.principal("auditor")
+                transcript = reader.get(f"/v1/sessions/{id}/transcript").content.splitlines()
+                manifest, files = self.files(analyst, id, len(tables))
+                assert check(transcript, manifest, files) == Checked((), True)
+        # Its records have columns of their own, which are no tables.
+        book = analyst.get(f"/v1/releases/{id}/data", params={"part": "records"}, headers={"Accept": XLSX}).content
+        assert [cell.value for cell in next(openpyxl.load_workbook(io.BytesIO(book)).active.iter_rows())] == CALLED
 
     def test_measured_for_it(self, service: Service) -> None:
         """With an epsilon what is lacking is measured first: would catch a publication that measures nothing, and a
