@@ -54,8 +54,8 @@ def prepare(settings: Settings) -> None:
 
     Raises:
         StartRefused: when a database other than the embedded one is behind its migrations; when a database is ahead of
-            this program, or older than the data folder; when the admin key or the log's cannot be used; or when the
-            object store of private files cannot be asked, or would not keep them.
+            this program, or older than the data folder; when the admin key, the log's or that of private files cannot
+            be used; or when the object store of private files cannot be asked, or would not keep them.
     """
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     built = build(settings)
@@ -73,6 +73,14 @@ def prepare(settings: Settings) -> None:
             LedgerWatch(note_of_ledger(settings), built.store).check()
         except OldDatabase as error:
             raise StartRefused(str(error)) from None
+        with built.store.read() as tx:
+            files = tx.vault_entries().values()
+        if built.private.is_foreign(files):
+            # What is registered now would lie under another key than all else, or in the clear.
+            raise StartRefused(
+                "CURATOR_VAULT_KEY: private files were written with another key, or with none: set that one, or change "
+                "it by `curator vault rotate`"
+            )
         try:
             key = settings.admin_key.get_secret_value() if settings.admin_key else None
             try:

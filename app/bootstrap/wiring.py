@@ -114,6 +114,7 @@ class Built:
 
     context: Context
     store: SqlStore
+    private: VaultStore
     connections: ConnectionPolicy
 
     @cached_property
@@ -345,4 +346,4 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         refused=metrics.refused,
         draining=context.drain,
     )
-    return Built(context, store, connections)
+    return Built(context, store, private, connections)

@@ -45,7 +45,7 @@ def main() -> None:
     of the program has an exit code of its own: no script takes it for a finding.
     """
     from app.declarations.errors import CuratorError
-    from curator_client.errors import ProtocolError, Refused, Unreachable
+    from curator_client.errors import NoValue, ProtocolError, Refused, Unreachable
 
     code = 1
     try:
@@ -58,6 +58,8 @@ def main() -> None:
     except Refusal as refusal:
         show_error(str(refusal))
         code = refusal.code
+    except NoValue as error:
+        show_error(str(error))
     except (Unreachable, ProtocolError) as error:
         show_error(f"{str(error).rstrip('.')}. CURATOR_URL names the service: does it run there?")
     except OSError as error:

@@ -169,8 +169,8 @@ class Session:
 
     def values(self, query: Query, units: Units) -> list[float | None]:
         """A query's answers as numbers; None where there is none."""
-        bits = self.bits(query)
-        return [None if each == NO_VALUE else math.ldexp(each, -bits) for each in units.tolist()]
+        found = query.told(np.ldexp(units.astype(np.float64), -self.bits(query))).tolist()
+        return [None if each == NO_VALUE else value for each, value in zip(units.tolist(), found, strict=True)]
 
     def units(self, query: Query, values: Sequence[float | None]) -> Units:
         """The nearest whole numbers of units of a query's answer grid.

@@ -191,8 +191,7 @@ class Kind(ABC, Generic[A]):
     def extremes(self) -> tuple[FloatArray, FloatArray]:
         """The least and the greatest of these numbers, of each answer."""
         assert isinstance(self.asked, StatisticOfNumbers)
-        low, step = self.asked.low, self.asked.step
-        least, most = (np.asarray(low + step * places, dtype=np.float64) for places in self.reachable)
+        least, most = map(self.asked.at, self.reachable)
         return least, most
 
     # What is known.

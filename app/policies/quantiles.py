@@ -475,13 +475,13 @@ class Quantile(Kind[StatisticOfNumbers]):
                 low, high = (min(max(end, first), last) for end in found.interval(level, confidence, least))
                 values[group, k] = min(max(told[k], low), high)
                 lows[group, k], highs[group, k] = low, high
-        shown_values, ends = (self.asked.low + self.asked.step * values).reshape(-1), []
+        shown_values, ends = self.asked.at(values).reshape(-1), []
         for bound in (lows, highs):
-            ends.append((self.asked.low + self.asked.step * bound).reshape(-1))
+            ends.append(self.asked.at(bound).reshape(-1))
         shown = shown_values if given is None else given
         if given is not None:
             # What was told stays within its interval: all numbers where there may be nobody by now.
-            least, most = self.asked.low, self.asked.low + self.asked.step * (self.asked.places - 1)
+            least, most = self.asked.low, self.asked.high
             gone = ~np.isnan(given) & np.isnan(ends[0])
             ends = [np.fmin(np.where(gone, least, ends[0]), given), np.fmax(np.where(gone, most, ends[1]), given)]
         errors = np.maximum(shown - ends[0], ends[1] - shown) / max(normal_quantile(confidence), least)

@@ -449,7 +449,7 @@ class _Numbers(_Fine):
         if place.denominator != 1:
             below = self._low + int(place) * self._step
             raise self._refusal(
-                f"{value:g} is not on the grid of {_plain(self._step)}: {_plain(below)} and "
+                f"{value!r} is not on the grid of {_plain(self._step)}: {_plain(below)} and "
                 f"{_plain(below + self._step)} are"
             )
         return int(place), int(place) + 1

@@ -43,7 +43,7 @@ from app.storage.private_data import CodesData, CsrData, DenseData, ElementsData
 from app.storage.readers import Readers
 from app.storage.readers.codes import Sealing, rewritten
 from app.storage.sources import NO_SOURCES, Moved, ParquetFolders, Sources, parquet, shaped
-from app.storage.vault import Vault, VaultCorrupt, VaultEntry, VaultError, VaultMissing, content_of
+from app.storage.vault import Vault, VaultCorrupt, VaultEntry, VaultError, VaultMissing, VaultWrongKey, content_of
 from curator_client.proofs.commitment import FileDigest
 
 logger = structlog.get_logger(__name__)
@@ -75,6 +75,12 @@ def _believed_until(stamp: FileStamp) -> float:
 
 
 def _unusable(error: Exception) -> Unavailable:
+    if isinstance(error, VaultWrongKey):
+        return Unavailable(
+            "the data set's private file was written with another vault key, or with none: nothing is answered from it "
+            "until an operator sets CURATOR_VAULT_KEY to that key, or changes it by `curator vault rotate`",
+            retry_after=60,
+        )
     what = "missing" if isinstance(error, VaultMissing) else "not what was registered, or cannot be read"
     return Unavailable(
         f"the data set's private file is {what}: nothing is answered from it until an "
@@ -282,6 +288,16 @@ class VaultStore:
         error = self._found(name, kept)
         if error is not None:
             raise _unusable(error)
+
+    def is_foreign(self, entries: Iterable[dict[str, str]]) -> bool:
+        """Whether some files are of another vault key, or of none, and not one is of this."""
+        foreign = False
+        for entry in entries:
+            fits = self._vault.fits(VaultEntry(entry["file_name"], entry["digest"]))
+            if fits:
+                return False
+            foreign = foreign or fits is False
+        return foreign
 
     def usable(self, entry: dict[str, str]) -> bool:
         """Whether a file is there and is what was written; see :meth:`check`."""

@@ -224,6 +224,17 @@ class Vault:
         _compare(entry, digest)
         return _commitment_key(entry.file_name, first)
 
+    def fits(self, entry: VaultEntry) -> bool | None:
+        """Whether a file was written with this vault's key, or with none where it has none, by what it begins with;
+        None where that does not tell: of Parquet files, and of one that is missing or damaged."""
+        try:
+            with self._file(entry) as (file, _):
+                return None if _is_parquet(file) else next(self._chunks(entry.file_name, file), None) is not None
+        except VaultWrongKey:
+            return False
+        except (VaultError, OSError):
+            return None
+
     def _opened(self, entry: VaultEntry, file: io.BufferedReader) -> tuple[CodesData, bytes | None]:
         """What a Parquet file is, itself open, and the key of its commitment; verified."""
         name, digest = entry.file_name, self._new_digest(entry.file_name)

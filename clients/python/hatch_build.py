@@ -1,8 +1,8 @@
 """What the wheel has of each module: what nobody calls by name is there without docstrings and comments.
 
-Every call is there twice, to be awaited and to block, and the wheel is to stay small. Public modules keep all of
-theirs; what is said of calls that block holds for those to be awaited, which have the same names. A checkout and its
-editable install have everything.
+Every call is there twice, to be awaited and to block, and the wheel is to stay small. Public modules keep the
+docstrings of all that is public; what is said of calls that block holds for those to be awaited, which have the same
+names. A checkout and its editable install have everything.
 """
 
 from __future__ import annotations
@@ -36,15 +36,24 @@ PUBLIC = {
 }
 
 
-def shortened(source: str) -> str:
+def shortened(source: str, *, read: bool) -> str:
     """A module without lines of comment and without docstrings, but for those of public classes and where nothing else
     would be left. It does the same.
+
+    Args:
+        source: of the module.
+        read: whether people read its texts: it keeps those of all that has a public name.
     """
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        public = isinstance(node, ast.ClassDef) and node.name.startswith("Async")
+        if isinstance(node, ast.Module):
+            public = read
+        else:
+            public = (read and not node.name.startswith("_")) or (
+                isinstance(node, ast.ClassDef) and node.name.startswith("Async")
+            )
         if not public and len(node.body) > 1 and ast.get_docstring(node) is not None:
             begin, end = node.body[0].lineno, node.body[0].end_lineno or 0
             # As many lines as there were: places of what is behind are those of the source.
@@ -68,11 +77,11 @@ class Shortened(BuildHookInterface):  # type: ignore[type-arg]
         package = Path(self.root) / "curator_client"
         for path in sorted(package.rglob("*.py")):
             name = path.relative_to(package).as_posix()
-            if name not in PUBLIC:
-                target = self._made / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(shortened(path.read_text(encoding="utf-8")), encoding="utf-8")
-                build_data["force_include"][str(target)] = f"curator_client/{name}"
+            target = self._made / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            content = shortened(path.read_text(encoding="utf-8"), read=name in PUBLIC)
+            target.write_text(content, encoding="utf-8")
+            build_data["force_include"][str(target)] = f"curator_client/{name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Once it is built."""

@@ -84,7 +84,15 @@ def test_docstrings_that_are_left_out(root: Path, wheels: dict[str, Path]) -> No
             there, source = archive.read(name).decode(), path.read_text()
             assert without_docstrings(there) == without_docstrings(source), name
             if name in ("curator_client/_sync/session.py", "curator_client/answers.py"):
-                assert there == source
+                assert public_words(there) == public_words(source)
+                assert len(public_words(source)) > 10
+
+
+def public_words(source: str) -> list[str | None]:
+    """The docstrings of a module and of all in it that has a public name."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    found = [ast.get_docstring(ast.parse(source))]
+    return [*found, *(ast.get_docstring(node) for node in nodes if not node.name.startswith("_"))]
 
 
 def without_docstrings(source: str) -> str:

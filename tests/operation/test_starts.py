@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import threading
@@ -21,6 +22,7 @@ from app.storage.database import _SERVING, DataDirLock
 from tests.answering.test_held_rows import plain
 from tests.kit.patience import patience
 from tests.kit.servers import Caller, Server, curator, launching
+from tests.kit.service import people, serving
 from tests.kit.world import eventually
 from tests.operation.test_workers import COUNTS
 
@@ -118,6 +120,24 @@ class TestSettings:
         assert "Errno" not in said
         said = refused(tmp_path / "data", f"sqlite:///{tmp_path / 'none' / 'x.sqlite3'}")
         assert "CURATOR_DATABASE_URL" in said
+
+    def test_another_vault_key(self, tmp_path: Path) -> None:
+        """With another one, or with none, nothing is served; with one damaged file all else is. Catches a server that
+        puts new files under a key that opens no other, or in the clear."""
+        own, other = (base64.b64encode(bytes([k]) * 32).decode() for k in (1, 2))
+        with serving(tmp_path, vault_key=own) as service:
+            names = [people(service) for _ in range(2)]
+        before = sorted((tmp_path / "vault").iterdir())
+        for key in (other, ""):
+            said = refused(tmp_path, None, vault_key=key)
+            assert "CURATOR_VAULT_KEY" in said
+            assert "curator vault rotate" in said
+        assert sorted((tmp_path / "vault").iterdir()) == before
+        damaged = next(path for path in before if path.name.startswith(names[0]))
+        damaged.write_bytes(b"CURVLT1E" + bytes(400))
+        with serving(tmp_path, vault_key=own) as service:
+            kept = service.principal("analyst").post("/v1/plans", json={"dataset": names[1], "epsilon": 0.1})
+            assert kept.status_code == 200
 
     def test_a_misspelt_setting(self, tmp_path: Path) -> None:
         """The nearest name is told; of a word that is near none, nothing is guessed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import warnings
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -172,8 +173,8 @@ def test_connections_of_one_name_share_one_session(service: Service) -> None:
     said: dict[str, Any] = {"dataset": table, "epsilon": 0.25, "max_queries": 9}
     counted = f'SELECT sex, COUNT(*) FROM "{table}" GROUP BY sex'
     ids = []
-    for _ in range(2):
-        with dbapi.connect(service.url, service.admin_key, **said) as connection:
+    for epsilon in (0.25, Decimal("0.250")):
+        with dbapi.connect(service.url, service.admin_key, **{**said, "epsilon": epsilon}) as connection:
             connection.cursor().execute(counted)
             ids.append(connection.session.id)
             assert held(service, table) == pytest.approx(0.25)

@@ -228,6 +228,32 @@ def test_what_the_data_cannot_change(service: Service, tmp_path: Path) -> None:
     replays(analyst, id, tmp_path / "t.ndjson")
 
 
+@pytest.mark.parametrize(("lower", "upper", "grid"), [(30, 45, 0.1), (-50, 50, 0.1), (0, 30, 0.01), (-1, 1, 0.001)])
+def test_quantiles_are_declared_numbers(service: Service, tmp_path: Path, lower: int, upper: int, grid: float) -> None:
+    """To the last digit, as are the ends of intervals, so that they may be asked back. Catches steps of .1 that are
+    added up, an answer grid that has no 36.8, and an interval that ends beside the number that it should hold."""
+    digits = round(-np.log10(grid))
+    numbers = np.random.default_rng(5).integers(lower * 10**digits, upper * 10**digits + 1, 800) / 10**digits
+    spec = {
+        **SPEC,
+        "name": unique("decimal"),
+        "attributes": [{"name": "t", "lower": lower, "upper": upper, "grid": grid}],
+    }
+    spec["budget"] = {"epsilon": 300.0, "delta": 1e-9}
+    lines = "\n".join(["t", *map(repr, numbers.tolist())])
+    assert register(service.admin, spec, lines.encode(), "rows.csv").status_code == 201
+    analyst = service.principal("analyst")
+    id = opened(analyst, spec["name"], epsilon=300.0, max_queries=3)["id"]
+    answer = ask(analyst, id, {"type": "quantile", "of": "t", "q": [round(0.05 * k, 2) for k in range(1, 20)]})
+    told = [each for value, ends in zip(answer["values"], answer["intervals"], strict=True) for each in (value, *ends)]
+    assert told == [float(f"{each:.{digits}f}") for each in told]
+    at_most = {"type": "predicate", "where": {"t": {"le": answer["values"][9]}}}
+    assert abs(ask(analyst, id, at_most)["value"] - 400) < 60
+    again = ask(analyst, id, {"type": "quantile", "of": "t", "q": answer["axes"][0]["labels"]})
+    assert (again["source"], again["values"]) == ("cached", answer["values"])
+    replays(analyst, id, tmp_path / "t.ndjson")
+
+
 def test_variances_and_quantiles(exact: Service, tmp_path: Path) -> None:
     """Without noise the variance of all is the truth, of groups it is in its interval; quantiles are ranges that hold
     the truth, and come nearer as more is asked. Catches a second moment about another middle, and levels that are told

@@ -120,7 +120,7 @@ def session_open(
         return
     show_plan(session.plan, session.opened.raw)
     where = " on made-up records" if session.opened.dummy else ""
-    say(f"Session [bold]{session.id}[/bold] is open{where}.")
+    say(f"Session {session.id} is open{where}.")
 
 
 @sessions.command("show")

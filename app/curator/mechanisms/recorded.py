@@ -102,7 +102,7 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         """The answer that tells estimates: their values on the answer grid, or one of so many bits, with intervals that
         hold these."""
         units = query.adding(self._grid(found.values, bits))
-        values = np.where(units == NO_VALUE, np.nan, self._real(units, bits)).reshape(np.shape(found.lows))
+        values = np.where(units == NO_VALUE, np.nan, query.told(self._real(units, bits))).reshape(np.shape(found.lows))
         return Answer(units, source, None, accuracy=found.holding(values), measured=measured)
 
     def _unit(self, value: float) -> int:

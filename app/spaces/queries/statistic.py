@@ -34,12 +34,14 @@ from app.spaces.query import Query
 from app.spaces.questions import Groups, Local, Question, Sum
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
-from app.spaces.tensor import Array, IntArray, Members
+from app.spaces.tensor import Array, FloatArray, IntArray, Members
 
 #: Parts of the records are told apart by so much: of fewer than a billion records less is less than one.
 LEAST_PART = 1e-9
 #: Answers are whole multiples of a power of two that many bits below the largest that there can be.
 _BITS = 50
+#: Kinds whose values are numbers of the grid, or may be.
+_OF_THE_GRID = ("mean", "quantile", "weighted quantile")
 
 
 class GroupedQuery(Request):
@@ -256,7 +258,25 @@ class StatisticOfNumbers(CompiledStatistic):
     @property
     def high(self) -> float:
         """The largest number of the attribute."""
-        return self.low + (self.places - 1) * self.step
+        return float(self.at(self.places - 1))
+
+    @lazy
+    def _parts(self) -> tuple[int, int, int]:
+        """The least number and the step, counted in parts of one, and how many parts one has."""
+        low, step = (Fraction(repr(each)) for each in (self.low, self.step))
+        parts = math.lcm(low.denominator, step.denominator)
+        return int(low * parts), int(step * parts), parts
+
+    def at(self, places: Array | int) -> FloatArray:
+        """The numbers at some places, as they are declared: steps of .1 that are added up miss 36.8 by rounding."""
+        low, step, parts = self._parts
+        return np.asarray((low + step * np.asarray(places, np.float64)) / parts)
+
+    def told(self, values: FloatArray) -> FloatArray:
+        if self.kind not in _OF_THE_GRID:
+            return values
+        near = self.at(np.clip(np.rint((values - self.low) / self.step), 0, self.places - 1))
+        return np.where(np.abs(values - near) <= math.ldexp(1, -self.answer_bits), near, values)
 
     @property
     def numbers(self) -> int:  # type: ignore[override]

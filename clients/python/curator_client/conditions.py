@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, ClassVar, Literal, NoReturn
 
+from curator_client.errors import NoValue
+
 #: Names that join conditions in the contract, and so are none of attributes.
 CONNECTIVES = ("all", "any", "not")
 _LOWER, _UPPER = frozenset(("ge", "gt")), frozenset(("lt", "le"))
@@ -195,7 +197,7 @@ def plain_value(value: object, name: str) -> Any:
 
     Raises:
         TypeError: when it is of a kind that no attribute has.
-        ValueError: when it is no number.
+        NoValue: when it is no number.
     """
     if value is None or isinstance(value, str):
         return value
@@ -211,7 +213,7 @@ def plain_value(value: object, name: str) -> Any:
         return int(value)
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
-            raise ValueError(f"{name}: {value} is no value: None stands for no value, and for no end of a range")
+            raise NoValue(f"{name}: {value} is no value: None stands for no value, and for no end of a range")
         return float(value)
     if isinstance(value, list | tuple | set | frozenset | range):
         items = [plain_value(item, name) for item in value]

@@ -199,7 +199,9 @@ class Connection:
         name: str | None,
     ) -> None:
         self.curator, self.dataset = curator, dataset
-        self._epsilon, self._max_queries, self._at_most = epsilon, max_queries, at_most
+        # 2, 2.0 and Decimal(2) are one epsilon: said alike they are one session.
+        self._epsilon = None if epsilon is None else float(epsilon)
+        self._max_queries, self._at_most = max_queries, at_most
         self._name = name
         self._paid: Session | None = None
         self._unpaid: Session | None = None
@@ -249,7 +251,7 @@ class Connection:
         """The Idempotency-Key that a shared session is opened with: who repeats it gets the same session."""
         if self._name is None:
             return None
-        said = json.dumps(["dbapi", self.dataset, self._name, str(self._epsilon), self._max_queries])
+        said = json.dumps(["dbapi", self.dataset, self._name, self._epsilon, self._max_queries])
         return hashlib.sha256(said.encode()).hexdigest()
 
     def _check_open(self) -> None:

@@ -13,6 +13,10 @@ class CuratorError(Exception):
     """The root of all errors that this package raises of the service and of what it sends."""
 
 
+class NoValue(ValueError):
+    """A number that JSON has no word for: it is not finite, or beyond 1e308."""
+
+
 class Refused(CuratorError):
     """The service says no (RFC 9457); :func:`refusal` makes the class that belongs to the reason.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from curator_client.calls import Call
-from curator_client.errors import ProtocolError
+from curator_client.errors import NoValue, ProtocolError
 from curator_client.mechanisms import Mechanism, spelled
 from curator_client.models import JSON, need
 
@@ -52,9 +52,12 @@ def json_text(body: object) -> str:
 
     Raises:
         TypeError: for what JSON has no word for.
-        ValueError: for numbers that are none.
+        NoValue: for numbers that are none.
     """
-    return json.dumps(body, allow_nan=False, default=_number)
+    try:
+        return json.dumps(body, allow_nan=False, default=_number)
+    except ValueError:
+        raise NoValue("a number is not finite, or beyond 1e308") from None
 
 
 def json_call(method: str, path: str, body: object = None, *, key: str | None = None) -> Call:
@@ -93,10 +96,13 @@ def form(spec: str | None, data: Data | None, filename: str | None, files: ExitS
 
     Raises:
         ValueError: for bytes without a filename.
+        TypeError: for a frame, or anything else that is no array of counts.
     """
     if data is not None and not isinstance(data, Path | str | bytes):
         import numpy as np
 
+        if not isinstance(data, np.ndarray):
+            raise TypeError("data are a path, bytes with a filename, or an array of counts: write a frame to a file")
         buffer = io.BytesIO()
         np.save(buffer, data, allow_pickle=False)
         data, filename = buffer.getvalue(), filename or "data.npy"
