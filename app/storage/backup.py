@@ -7,6 +7,7 @@ folder without it is no backup. It holds all that a server's own folder holds an
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -72,20 +73,31 @@ def back_up(engine: Engine, vault: Blobs, keys: Path, vault_key: bytes | None, f
             if not tries_left:
                 raise VaultMissing("a private file that a data set names is not in the vault") from None
             shutil.rmtree(folder / VAULT, ignore_errors=True)
-    manifest = {"format": FORMAT, "made_at": made_at, "private_files": len(entries)}
+    digest = _digest(folder / DATABASE)
+    manifest = {"database_sha256": digest, "format": FORMAT, "made_at": made_at, "private_files": len(entries)}
     durable.write(folder / MANIFEST, json.dumps(manifest).encode())
     return len(entries)
 
 
 def check(folder: Path) -> None:
-    """Raise NotABackup unless the folder is a whole backup of a format that this program reads."""
+    """Raise NotABackup unless the folder is a whole backup of a format that this program reads, with the rows that were
+    written. Private files are held against their rows as they are put back."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         known = manifest["format"] == FORMAT
+        # Those of before had no digest.
+        altered = "database_sha256" in manifest and manifest["database_sha256"] != _digest(folder / DATABASE)
     except (OSError, ValueError, KeyError, TypeError):
         raise NotABackup(f"{folder} is not a whole backup: there is no {MANIFEST} that can be read") from None
     if not known:
         raise NotABackup(f"{folder} is a backup of another format than {FORMAT}: use the program that made it")
+    if altered:
+        raise NotABackup(f"{folder / DATABASE} is not what was backed up: copy the backup anew, or take another one")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def private_files(database: Path) -> list[VaultEntry]:

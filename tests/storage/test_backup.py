@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import random
@@ -521,6 +522,22 @@ class TestRefusals:
         self.refuses(tmp_path / "backup", "not a whole backup")
         assert not (tmp_path / "restored" / "curator.sqlite3").exists()
 
+    @pytest.mark.parametrize("damage", ["emptied", "cut", "changed"])
+    def test_rows_that_were_damaged(
+        self, tmp_path: Path, source: World, operate: Callable[..., None], damage: str
+    ) -> None:
+        """A copy onto a full disk, or a page of it that is another. Catches a restore of nothing that says it is done,
+        with and without ``--final``."""
+        operate(tmp_path / "restored", None)
+        path = tmp_path / "backup" / "curator.sqlite3"
+        whole = path.read_bytes()
+        path.write_bytes(
+            {"emptied": b"", "cut": whole[:-4096], "changed": whole[:9000] + b"zzzz" + whole[9004:]}[damage]
+        )
+        for final in (True, False):
+            self.refuses(tmp_path / "backup", "not what was backed up", final=final)
+        assert not (tmp_path / "restored" / "curator.sqlite3").exists()
+
     def test_a_private_file_that_was_altered(self, tmp_path: Path, source: World, operate: Callable[..., None]) -> None:
         """Catches a copy that is not compared with its digest, on its way out and on its way in."""
         operate(tmp_path / "restored", None)
@@ -582,6 +599,9 @@ class TestRefusals:
             connection.execute("UPDATE alembic_version SET version_num = '29991231_later'")
         connection.close()
         operate(tmp_path / "restored", None)
+        manifest = tmp_path / "backup" / "backup.json"
+        rows = hashlib.sha256((tmp_path / "backup" / "curator.sqlite3").read_bytes()).hexdigest()
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"database_sha256": rows}))
         self.refuses(tmp_path / "backup", "newer")
 
     def test_a_restore_that_is_cut_short_is_done_again(
