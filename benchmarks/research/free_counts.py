@@ -1,10 +1,10 @@
 """Counts that nothing was measured for: how often the intervals of what a fit says hold, beside those that noise makes.
 
 Run `python -m benchmarks.research.free_counts` (some five minutes). Sessions of the service's own mechanism, in this
-process and with noise from NumPy, are asked sixteen counts: single values, ranges of a tenth of an attribute, two such
-at once, and conditions of a record. Data are spread evenly, as a fit takes them to be where nothing tells; or in a
-skewed way; or surveys. An answer is the fit's where nothing that was measured determines it. Few of these are asked for
-where a session has much to spend, as they are bought then.
+process and with noise from NumPy, are asked twenty counts: single values, ranges of a tenth of an attribute, two such
+at once, what a record has, about, and one value that it has. Data are spread evenly, as a fit takes them to be where nothing tells; in a skewed
+way; evenly, but with all numbers of a bin at its least; or surveys. An answer is the fit's where nothing that was
+measured determines it. Few of these are asked for where a session has much to spend, as they are bought then.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from benchmarks.harness import report
 from benchmarks.research.statistics import Ours, Stream, Survey, survey
 
 EPSILONS, QUESTIONS, EACH, SEEDS = (0.1, 0.5, 0.9), 100, 4, 30
-KINDS = ("single value", "range", "two ranges", "of a record")
+KINDS = ("single value", "range", "two ranges", "of a record", "value of a record")
 
 
-def made_up(skewed: bool) -> Survey:
+def made_up(how: str) -> Survey:
     """1,920 records: months, numbers of a grid, and sex."""
     rng, at = np.random.default_rng(5), np.arange(1920)
     months, numbers, sexes = at % 96, at % 200, (at // 7) % 2
-    if skewed:
+    bins = {}
+    if how == "heaped":
+        numbers, bins = numbers // 10 * 10, {"bins": 20}
+    if how == "skewed":
         months = np.minimum(rng.geometric(0.05, len(at)) - 1, 95)
         numbers = np.minimum(rng.gamma(2, 20, len(at)).astype(np.int64), 199)
         sexes = (rng.random(len(at)) < 0.3 + 0.004 * months).astype(np.int64)
     attributes: list[dict[str, Any]] = [
         {"name": "month", "size": 96},
-        {"name": "number", "lower": 0, "upper": 199, "grid": 1},
+        {"name": "number", "lower": 0, "upper": 199, "grid": 1, **bins},
         {"name": "sex", "size": 2},
     ]
     return Survey(attributes, [months, numbers, sexes], [])
@@ -42,7 +45,7 @@ def made_up(skewed: bool) -> Survey:
 
 def tables() -> dict[str, Survey]:
     """The data, by name."""
-    return {"even": made_up(skewed=False), "skewed": made_up(skewed=True)} | {
+    return {how: made_up(how) for how in ("even", "skewed", "heaped")} | {
         name: survey(name) for name in ("titanic", "fulton")
     }
 
@@ -61,8 +64,9 @@ def _between(attribute: dict[str, Any], low: int, high: int) -> Any:
 
 def asked(table: Survey, kind: str, rng: np.random.Generator) -> dict[str, Any]:
     """A question of a kind."""
-    if kind == "of a record":
-        record, chosen = rng.integers(len(table.columns[0])), rng.choice(len(table.attributes), 2, replace=False)
+    if kind.endswith("of a record"):
+        number = 1 if kind.startswith("value") else 2
+        record, chosen = rng.integers(len(table.columns[0])), rng.choice(len(table.attributes), number, replace=False)
         middles = [int(table.columns[k][record]) for k in chosen]
     else:
         chosen = rng.choice(len(table.attributes), 2 if kind == "two ranges" else 1, replace=False)
@@ -70,7 +74,7 @@ def asked(table: Survey, kind: str, rng: np.random.Generator) -> dict[str, Any]:
     where = {}
     for k, middle in zip(chosen, middles, strict=True):
         places = _places(table.attributes[k])
-        width = 1 if kind == "single value" else max(1, places // (20 if kind == "of a record" else 10))
+        width = 1 if "value" in kind else max(1, places // (20 if kind == "of a record" else 10))
         low = min(middle, places - width)
         where[table.attributes[k]["name"]] = _between(table.attributes[k], low, low + width)
     return {"type": "predicate", "where": where}

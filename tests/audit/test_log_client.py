@@ -95,6 +95,25 @@ def test_a_log_is_kept_and_transcripts_are_in_it(service: Service, tmp_path: Pat
         folder.verify(first)
 
 
+@pytest.mark.parametrize("cut", ["emptied", "gone", "within a line", "behind a line"])
+def test_lines_that_were_lost_here(service: Service, tmp_path: Path, cut: str) -> None:
+    """What a full disk left of the folder is fetched anew, and held against what was seen. Catches a service that is
+    accused of what was lost here, and lines that are written in the place of others."""
+    folder, entries = LogFolder(tmp_path / "kept"), tmp_path / "kept" / "entries.ndjson"
+    first = session(service, tmp_path)
+    with caller(service) as curator:
+        soon(lambda: fetch(folder, curator) and folder.verify(first))
+        whole = entries.read_bytes()
+        end = len(b"".join(whole.splitlines(keepends=True)[:2]))
+        session(service, tmp_path, 3)
+        if cut == "gone":
+            entries.unlink()
+        else:
+            entries.write_bytes(whole[: {"emptied": 0, "within a line": end + 9, "behind a line": end}[cut]])
+        soon(lambda: fetch(folder, curator) and folder.verify(first))
+    assert entries.read_bytes().startswith(whole)
+
+
 def test_two_histories_with_one_key(tmp_path: Path) -> None:
     """Two services that sign with one key: a longer one with another beginning, and one that is shorter. Catches an
     auditor who takes whatever the key has signed; and a folder that forgets what it knew, or the proof.

@@ -276,6 +276,31 @@ def test_what_noise_left_nothing_of_may_be_as_much_as_it_hides() -> None:
     assert np.mean(held) > 0.9
 
 
+def test_how_records_lie_within_a_bin_nobody_knows() -> None:
+    """Of bins that were counted, all of whose records have one value, as people round what they say and bounds clamp:
+    that value and the others lie within what standard errors say, in one attribute and beside another. Catches errors
+    that take them to lie about evenly: such a value is ten times what is fitted, and no interval held."""
+    rng, size = np.random.default_rng(14), 10
+    sizes, bins = (200, 2), Partition.runs(200, np.arange(0, 200, size))
+    truth = np.zeros(sizes)
+    truth[::size] = rng.integers(20, 400, (20, 2))
+    held: dict[str, list[bool]] = {"alone": [], "beside another": []}
+    for _ in range(10):
+        taken = [
+            released(rng, truth, {0: bins}, 10.0, "gaussian"),
+            released(rng, truth, {0: bins, 1: None}, 10.0, "gaussian"),
+        ]
+        _, local = state(sizes, taken, float(truth.sum()))
+        for name, axes in (("alone", {0: None}), ("beside another", {0: None, 1: None})):
+            question = Cells(Marginal.of(sizes, axes))
+            fit = local.fit(question)
+            true = question.of(truth, tuple(map(Partition.singles, sizes))) if len(axes) == 2 else truth.sum(axis=1)
+            off, errors = np.abs(fit.values(question) - true), fit.standard_errors(question)
+            held[name] += (off <= 1.96 * errors)[::size].reshape(-1).tolist()
+            assert (off <= 1.96 * errors).mean() > 0.95
+    assert min(map(np.mean, held.values())) > 0.93, {name: np.mean(own) for name, own in held.items()}
+
+
 def test_nearer_than_the_unbiased_value_on_a_sparse_table() -> None:
     """What a fit is for: over seeded tables of two nearly independent attributes, most of whose cells are empty, its
     squared error is less than half of the unbiased one's."""

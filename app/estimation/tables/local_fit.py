@@ -58,6 +58,9 @@ FEW, MANY_WEIGHT, FEW_WEIGHT = 2, 1.0, 0.4
 LEAST_COUNT = 0.3
 #: No fitted count is taken to be less when its prior variance is told.
 LEAST_FITTED = 0.05
+#: How many deviations it is from an even part of a cell to all of it, or none: less than 95% intervals reach, as the
+#: cell's own count, once it is taken in, tells of each part a little.
+_FARTHEST = 1.8
 #: The prior variance of the count of a cell that holds nothing.
 LEAST_PRIOR = 1e-9
 #: How many sets of attributes are remembered with what is known on them, and how many numbers of fits (48 MiB).
@@ -83,8 +86,8 @@ class Fit:
         strength: what multiplies the relative entropy to the base.
         total_variance: of the total the counts sum to; 0 where it is public.
         converged: whether the search met its tolerance; where not, this is the product of the one-way marginals.
-        unsure: the variance that the base has by the noise of these marginals, one a cell; None where it is of no
-            account.
+        unsure: the variance, one a cell, that the base has by the noise of these marginals, and by how records may lie
+            within the cells of those; None where it is of no account.
     """
 
     attributes: tuple[int, ...]
@@ -330,10 +333,12 @@ class LocalFits:
         attributes, total = place.restriction.attributes, max(total, 1.0)
         base: FloatArray = np.ones(())
         unsure: FloatArray = np.zeros(())
+        grown: FloatArray = np.ones(())
         for one, partition in zip(one_ways, cells, strict=True):
             shares, variances = partition.summed(one.shares, 0), one.variances(partition)
             unsure = unsure[..., None] * np.square(shares) + np.square(base)[..., None] * variances
             base = base[..., None] * shares
+            grown = grown[..., None] * (1 + one.rest(partition))
         told = [values_on(known, attributes, cells) for known in place.restriction.known]
         known: tuple[Values | Weighed, ...] = tuple(values for values in told if values is not None)
         weighed = [weighed_on(c, attributes, cells) for c in place.restriction.combinations]
@@ -364,8 +369,10 @@ class LocalFits:
             place.thetas = dict(zip([k.marginal for k in known], np.split(theta, ends), strict=True))
         else:
             fitted = total * flat
-        unsure = total**2 * unsure
-        return Fit(attributes, cells, fitted.reshape(base.shape), known, strength, variance, unsure=unsure)
+        counts, unsure = fitted.reshape(base.shape), total**2 * unsure
+        # How records lie within a cell that was counted nobody knows: a part may be none of them, or all there may be.
+        unsure = np.maximum(unsure, np.square((counts / _FARTHEST + np.sqrt(unsure)) * (grown - 1)))
+        return Fit(attributes, cells, counts, known, strength, variance, unsure=unsure)
 
     def _one_way(self, attribute: int) -> _OneWay:
         """The best known shares of an attribute's values: from the finest partition whose cells are all estimable."""
@@ -430,6 +437,18 @@ class _OneWay:
         both = self.cells.met(partition)
         own = np.square(both.summed(self.errors, 0))
         return np.bincount(partition.over(both).labels, weights=own, minlength=partition.cells).astype(np.float64)
+
+    def rest(self, partition: Partition) -> FloatArray:
+        """For other cells how many times their shares those may differ from them that are all of what was counted
+        together with them, or none; zero for what was counted by itself."""
+        if self.cells is None or self.cells.refines(partition):
+            return np.zeros(partition.cells)
+        both = self.cells.met(partition)
+        within, cells = both.summed(self.shares, 0), self.cells.over(both).labels
+        whole = np.bincount(cells, weights=within)[cells]
+        off = np.where(np.bincount(cells)[cells] > 1, np.maximum(within, whole - within), 0.0)
+        found = np.sqrt(np.bincount(partition.over(both).labels, weights=np.square(off), minlength=partition.cells))
+        return np.asarray(found / np.maximum(partition.summed(self.shares, 0), np.finfo(float).tiny))
 
 
 @dataclass(eq=False)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -212,8 +211,10 @@ class AsyncLog:
         with self._folder.opened() as file:
             reached = self._folder.reached(state)
             file.seek(reached.end)
-            await apart(deque, islice(whole_lines(file), before - reached.tree.size), 0)
-            await _add(routes, file, before, found.size, most_bytes, show)
+            there, size = await apart(_kept, islice(whole_lines(file), before - reached.tree.size))
+            # Lines that were cut off here are asked for again, and held against what was seen of them.
+            file.seek(reached.end + size)
+            await _add(routes, file, reached.tree.size + there, found.size, most_bytes, show)
             file.seek(reached.end)
             lines = islice(whole_lines(file), found.size - reached.tree.size)
             await apart(state.follow, found, reached.passing(lines), reached.tree)
@@ -241,6 +242,14 @@ class AsyncLog:
         finally:
             self._folder.write("frontier", reached.content())
         return len(due) - len(refused), tuple(refused)
+
+
+def _kept(lines: Iterable[bytes]) -> tuple[int, int]:
+    """How many lines there are, and their bytes with their ends."""
+    number = size = 0
+    for line in lines:
+        number, size = number + 1, size + len(line) + 1
+    return number, size
 
 
 async def _add(
