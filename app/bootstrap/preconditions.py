@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -82,6 +83,27 @@ def standing_still(settings: Settings) -> Iterator[None]:
         raise StartRefused(f"a private file cannot be used: {error}") from None
     finally:
         lock.release()
+
+
+def check_address(host: str, port: int) -> None:
+    """Check that a server may listen there.
+
+    Raises:
+        StartRefused: when another program does, the address is none of this machine's, or it may not.
+    """
+    try:
+        for family, kind, proto, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            with socket.socket(family, kind, proto) as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    tried.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                tried.bind(address)
+    except OSError as error:
+        raise StartRefused(
+            f"nothing can be served at {host} port {port}: {error.strerror}: name another --host or --port"
+        ) from None
 
 
 def check_database_exists(settings: Settings) -> None:

@@ -20,7 +20,7 @@ from app.bootstrap import log_keys
 from app.bootstrap.lifecycle import DRAIN_SECONDS
 from app.bootstrap.logs import configure_logs
 from app.bootstrap.places import check_place, note_of_ledger, place_of_files
-from app.bootstrap.preconditions import StartRefused, data_lock, operators_settings
+from app.bootstrap.preconditions import StartRefused, check_address, data_lock, operators_settings
 from app.bootstrap.process import (
     allow_open_files,
     end_with_supervisor,
@@ -146,6 +146,7 @@ def serve(host: str, port: int, workers: int) -> None:
             else f"{error} alone, such as a change of keys: wait until it is done"
         ) from None
     try:
+        check_address(host, port)
         prepare(settings)
         allow_open_files(2 * settings.max_connections + SPARE_FILES)
         logger.info(

@@ -2,9 +2,10 @@
 
 Run `python -m benchmarks.research.free_counts` (some five minutes). Sessions of the service's own mechanism, in this
 process and with noise from NumPy, are asked twenty counts: single values, ranges of a tenth of an attribute, two such
-at once, what a record has, about, and one value that it has. Data are spread evenly, as a fit takes them to be where nothing tells; in a skewed
-way; evenly, but with all numbers of a bin at its least; or surveys. An answer is the fit's where nothing that was
-measured determines it. Few of these are asked for where a session has much to spend, as they are bought then.
+at once, what a record has, about, and one value that it has. Data are spread evenly, as a fit takes them to be where
+nothing tells; in a skewed way; evenly, but with all numbers of a bin at its least; or surveys. An answer is the fit's
+where nothing that was measured determines it. Few of these are asked for where a session has much to spend, as they are
+bought then.
 """
 
 from __future__ import annotations

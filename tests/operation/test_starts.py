@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -138,6 +139,16 @@ class TestSettings:
         with serving(tmp_path, vault_key=own) as service:
             kept = service.principal("analyst").post("/v1/plans", json={"dataset": names[1], "epsilon": 0.1})
             assert kept.status_code == 200
+
+    def test_an_address_that_cannot_be_had(self, tmp_path: Path) -> None:
+        """Catches a server that says it serves, and then that it does not."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            for arguments in (["--port", port], ["--host", "300.1.1.1", "--port", "0"]):
+                done = curator(tmp_path, None, "serve", *arguments)
+                assert done.returncode == 1
+                assert "name another --host or --port" in " ".join(done.stderr.split())
+                assert '"serving"' not in done.stdout + done.stderr
 
     def test_a_misspelt_setting(self, tmp_path: Path) -> None:
         """The nearest name is told; of a word that is near none, nothing is guessed."""
