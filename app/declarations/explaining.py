@@ -132,6 +132,8 @@ def _problem(item: ErrorDetails, kind: Any, sent: Any) -> _Problem:
             return _Problem(path, f"{where}: must not be empty")
         limits = {name: _shown(limit) for name, limit in context.items() if isinstance(limit, int | float | Decimal)}
         return _Problem(path, f"{where}: {_LIMITS[type].format(**limits)}")
+    if type == "string_pattern_mismatch":
+        return _Problem(path, f"{where}: must match the pattern {context['pattern']}")
     needed = tuple(words for prefix, words in _KINDS.items() if type.startswith(prefix))
     if needed:
         return _Problem(path, "", needed)

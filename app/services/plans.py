@@ -149,12 +149,15 @@ class Plans:
         mechanism = mechanism_of(opening)
         needed = mechanism.nbytes(1) + mechanism.asking_bytes
         if needed > self._memory_limit:
-            cells = dataset.space.cells
+            cells, construction = dataset.space.cells, request.mechanism.construction
+            fewer = (
+                f"declare fewer attributes or coarser bins, {'use evidence, ' if dataset.space.kind == 'table' else ''}"
+            )
             raise PlanInfeasible(
-                f"a session of {request.mechanism.construction} over {cells:,} cells takes {needed:,} bytes, where "
-                f"the memory limit is {self._memory_limit:,}: declare fewer attributes or coarser bins, "
-                f"{'use evidence, ' if dataset.space.kind == 'table' else ''}have each question measured on its own "
-                "(gaussian or laplace), or have the limit raised (CURATOR_MEMORY_LIMIT)",
+                f"a session of {construction} over {cells:,} cells takes {needed:,} bytes, where the memory limit is "
+                # What evidence takes at first does not depend on the cells.
+                f"{self._memory_limit:,}: {'' if construction == 'evidence' else fewer}have each question measured on "
+                "its own (gaussian or laplace), or have the limit raised (CURATOR_MEMORY_LIMIT)",
                 cells=cells,
                 bytes=needed,
                 limit=self._memory_limit,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from app.demo.server import Server, running_server
@@ -203,6 +204,22 @@ class TestRefusals:
         assert "Error:" in done.stderr
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("plan", "people", "--epsilon", "1e400"),
+            ("session", "open", "people", "--epsilon", "1e400"),
+            ("ask", "some-session", "--where", "age>=1e400"),
+            ("ask", "some-session", '{"type": "predicate", "where": {"age": {"ge": NaN}}}'),
+        ],
+    )
+    def test_numbers_that_are_none(self, server: Server, words: tuple[str, ...]) -> None:
+        """Catches a stack trace, and the exit code of a fault of the program."""
+        done = curator(server, *words)
+        assert done.returncode in (1, 2), done.stderr
+        assert "the program itself failed" not in done.stderr
+        assert "Traceback" not in done.stderr
+
     def test_a_second_server_on_the_same_data(self, tmp_path: Path) -> None:
         """Two processes on one embedded database would each think they hold the sessions' locks."""
         with launching(tmp_path / "data", None) as launcher:
@@ -280,6 +297,10 @@ class TestChecks:
             assert whole.warnings
             with pytest.raises(ValueError, match="filename"):
                 client.check(b"a\n1\n")
+            # Of the shape of the declared cells it would be taken for their counts.
+            frame: Any = pd.DataFrame({"a": [1, 1], "b": [0, 1]})
+            with pytest.raises(TypeError, match="write a frame to a file"):
+                client.check(frame, {"name": "p", "attributes": [{"name": "a", "size": 2}, {"name": "b", "size": 2}]})
 
 
 class TestAnalysis:
@@ -290,6 +311,11 @@ class TestAnalysis:
         done = curator(server, "plan", "people", "-m", "mw", *task)
         assert done.returncode == 0, done.stderr
         assert "error bound" in done.stdout
+
+    def test_the_id_of_a_session_may_be_copied(self, server: Server, people: None) -> None:
+        """Catches marks of a terminal beside it."""
+        done = curator(server, "session", "open", "people", "--epsilon", "0.1", "-k", "10")
+        assert re.search(r"^Session [0-9a-f]{32} is open\.$", done.stdout, re.MULTILINE), done.stdout + done.stderr
 
     def test_the_median_s_own_options(self, server: Server, people: None) -> None:
         """Catches options that do not reach the service: they are in the mechanism that it planned."""
