@@ -314,7 +314,7 @@ class TestAnalysis:
 
     def test_the_id_of_a_session_may_be_copied(self, server: Server, people: None) -> None:
         """Catches marks of a terminal beside it."""
-        done = curator(server, "session", "open", "people", "--epsilon", "0.1", "-k", "10")
+        done = curator(server, "session", "open", "people", "--epsilon", "0.001", "-k", "10")
         assert re.search(r"^Session [0-9a-f]{32} is open\.$", done.stdout, re.MULTILINE), done.stdout + done.stderr
 
     def test_the_median_s_own_options(self, server: Server, people: None) -> None:
