@@ -290,7 +290,8 @@ class Interval:
         What can be one number alone is that, whether there is anybody or not.
         """
         least, most = possible
-        nothing = self.nothing & (least != most)
+        certain = np.equal(least, most)
+        nothing = self.nothing & ~certain
 
         def clipped(numbers: FloatArray) -> FloatArray:
             return np.where(nothing, np.nan, numbers)
@@ -305,6 +306,7 @@ class Interval:
             gone = nothing & ~np.isnan(given)
             lows, highs = np.fmin(np.where(gone, least, lows), given), np.fmax(np.where(gone, most, highs), given)
             arms = np.where(gone, np.maximum(given - lows, highs - given) / quantile, arms)
+        arms = np.where(certain, 0.0, arms)
         return Estimates(values, arms, lows, highs, unbiased, confidence, clipped(self.linear), clipped(self.errors))
 
 

@@ -221,6 +221,7 @@ def test_what_the_data_cannot_change(service: Service, tmp_path: Path) -> None:
         wanted = {"type": kind, "of": "price", "where": single, **({"q": 0.5} if kind == "quantile" else {})}
         alone = ask(analyst, id, wanted)
         assert (alone["charged_epsilon"], alone["value"], alone["interval"]) == (0, value, [value, value])
+        assert alone["standard_error"] == 0
         groups = ask(analyst, id, wanted | {"group_by": ["sex"]})
         assert (groups["charged_epsilon"], groups["values"]) == (0, [value] * 2)
     # How many they are is not known.
