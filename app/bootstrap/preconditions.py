@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -91,15 +91,13 @@ def check_address(host: str, port: int) -> None:
     Raises:
         StartRefused: when another program does, the address is none of this machine's, or it may not.
     """
+
+    async def bind() -> None:
+        # As the server will: of a name with several addresses those count that this machine has.
+        (await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)).close()
+
     try:
-        for family, kind, proto, _, address in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            with socket.socket(family, kind, proto) as tried:
-                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    tried.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                tried.bind(address)
+        asyncio.run(bind())
     except OSError as error:
         raise StartRefused(
             f"nothing can be served at {host} port {port}: {error.strerror}: name another --host or --port"

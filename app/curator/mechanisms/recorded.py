@@ -102,8 +102,12 @@ class RecordedMechanism(AnsweringMechanism[P], Pinning[P]):
         """The answer that tells estimates: their values on the answer grid, or one of so many bits, with intervals that
         hold these."""
         units = query.adding(self._grid(found.values, bits))
-        values = np.where(units == NO_VALUE, np.nan, query.told(self._real(units, bits))).reshape(np.shape(found.lows))
+        values = self._numbers(query, units, bits).reshape(np.shape(found.lows))
         return Answer(units, source, None, accuracy=found.holding(values), measured=measured)
+
+    def _numbers(self, query: Query, units: Units, bits: int | None = None) -> FloatArray:
+        """What units of the answer grid, or of one of so many bits, tell of a query; NaN of no value."""
+        return np.where(units == NO_VALUE, np.nan, query.told(self._real(units, bits)))
 
     def _unit(self, value: float) -> int:
         """A standard error on the answer grid."""

@@ -166,8 +166,7 @@ class TableMechanism(RecordedMechanism[Evidence]):
 
     def show(self, state: Evidence, query: Query, units: Units, target: Target) -> Estimates:
         """How well values that were given before are known by now."""
-        bits = self._bits if query.answer_bits is None else query.answer_bits
-        given = np.where(units == NO_VALUE, np.nan, query.told(np.ldexp(units.astype(np.float64), -bits)))
+        given = self._numbers(query, units, query.answer_bits)
         answerer = answerer_of(query, self._space)
         if answerer.counts.is_zero:
             # Of no value nothing is known, of nothing all.

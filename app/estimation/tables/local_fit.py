@@ -109,7 +109,7 @@ class Fit:
         By a Gaussian in place of the posterior: the measured values with their variances, the total where it is public,
         and cells that are independent before, with variance ``max(p/strength, (p/2)^2, u)`` for a fitted count p. (The
         second term: what no measurement tells apart is known to half of itself and no better. The third: where noise
-        left nothing of a marginal's count there may be as many as it hides.)
+        left nothing of a marginal's count there may be as many as it hides, and a part of it may be all of it.)
         """
         if not self.attributes:
             return np.asarray(np.abs(question.of(np.array(1.0), ())) * self.total_variance**0.5)
@@ -335,10 +335,10 @@ class LocalFits:
         unsure: FloatArray = np.zeros(())
         grown: FloatArray = np.ones(())
         for one, partition in zip(one_ways, cells, strict=True):
-            shares, variances = partition.summed(one.shares, 0), one.variances(partition)
+            shares, (variances, rest) = partition.summed(one.shares, 0), one.doubts(partition)
             unsure = unsure[..., None] * np.square(shares) + np.square(base)[..., None] * variances
             base = base[..., None] * shares
-            grown = grown[..., None] * (1 + one.rest(partition))
+            grown = grown[..., None] * (1 + rest)
         told = [values_on(known, attributes, cells) for known in place.restriction.known]
         known: tuple[Values | Weighed, ...] = tuple(values for values in told if values is not None)
         weighed = [weighed_on(c, attributes, cells) for c in place.restriction.combinations]
@@ -430,25 +430,21 @@ class _OneWay:
     cells: Partition | None = None
     errors: FloatArray | None = None
 
-    def variances(self, partition: Partition) -> FloatArray:
-        """Of the shares of other cells."""
+    def doubts(self, partition: Partition) -> tuple[FloatArray, FloatArray]:
+        """Of other cells the variances of their shares by noise; and how many times its share a cell may differ from it
+        that is all of what was counted together with it, or none: zero for what was counted by itself."""
         if self.cells is None or self.errors is None:
-            return np.zeros(partition.cells)
+            return np.zeros(partition.cells), np.zeros(partition.cells)
         both = self.cells.met(partition)
-        own = np.square(both.summed(self.errors, 0))
-        return np.bincount(partition.over(both).labels, weights=own, minlength=partition.cells).astype(np.float64)
-
-    def rest(self, partition: Partition) -> FloatArray:
-        """For other cells how many times their shares those may differ from them that are all of what was counted
-        together with them, or none; zero for what was counted by itself."""
-        if self.cells is None or self.cells.refines(partition):
-            return np.zeros(partition.cells)
-        both = self.cells.met(partition)
-        within, cells = both.summed(self.shares, 0), self.cells.over(both).labels
+        cells, places = self.cells.over(both).labels, partition.over(both).labels
+        within = both.summed(self.shares, 0)
         whole = np.bincount(cells, weights=within)[cells]
-        off = np.where(np.bincount(cells)[cells] > 1, np.maximum(within, whole - within), 0.0)
-        found = np.sqrt(np.bincount(partition.over(both).labels, weights=np.square(off), minlength=partition.cells))
-        return np.asarray(found / np.maximum(partition.summed(self.shares, 0), np.finfo(float).tiny))
+        rest = np.where(np.bincount(cells)[cells] > 1, np.maximum(within, whole - within), 0.0)
+        variances, squares = (
+            np.bincount(places, weights=np.square(each), minlength=partition.cells).astype(np.float64)
+            for each in (both.summed(self.errors, 0), rest)
+        )
+        return variances, np.sqrt(squares) / np.maximum(partition.summed(self.shares, 0), np.finfo(float).tiny)
 
 
 @dataclass(eq=False)

@@ -197,7 +197,7 @@ def plain_value(value: object, name: str) -> Any:
 
     Raises:
         TypeError: when it is of a kind that no attribute has.
-        NoValue: when it is no number.
+        ValueError: when it is no number, or no time.
     """
     if value is None or isinstance(value, str):
         return value
