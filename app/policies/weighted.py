@@ -52,7 +52,7 @@ class WeightedMean(Ratio):
     def possible(self, total: float | None) -> tuple[Ends, Ends]:
         of = self.asked.of
         least, most = places_of(self.asked.question, self.asked.groups, of.axis, of.places)
-        return of.low + of.step * least.astype(np.float64), of.low + of.step * most.astype(np.float64)
+        return of.at(least), of.at(most)
 
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:
         found, of = super().interval(known, quantile), self.asked.of

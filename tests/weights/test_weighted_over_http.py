@@ -77,6 +77,25 @@ def test_counts_of_some_records(exact: Service, tmp_path: Path) -> None:
     replays(analyst, id, tmp_path / "t.ndjson")
 
 
+def test_means_of_single_numbers_are_declared(service: Service, tmp_path: Path) -> None:
+    """Of records that have one number the weighted mean is that, to the last digit, known before anything is measured,
+    and so is where its interval ends. Catches steps of .1 that are added up, and an answer grid that has no 36.8."""
+    analyst, spec = service.principal("analyst"), {**SPEC, "name": unique("decimal")}
+    spec["attributes"] = [{"name": "t", "lower": 30, "upper": 45, "grid": 0.1}, WEIGHT]
+    lines = "".join(f"{(300 + place % 151) / 10},{place % 80 / 2 + 0.5}\n" for place in range(600))
+    assert register(service.admin, spec, f"t,w\n{lines}".encode(), "rows.csv").status_code == 201
+    id, wanted = opened(analyst, spec["name"])["id"], {"type": "mean", "of": "t", "weighted": True}
+    for number in (30.0, 36.7, 36.8, 44.9):
+        alone = ask(analyst, id, wanted | {"where": {"t": number}})
+        assert (alone["charged_epsilon"], alone["value"], alone["interval"]) == (0, number, [number, number])
+    edges = [36, 36.1, 36.7, 36.8, 36.9]
+    groups = ask(analyst, id, wanted | {"group_by": ["t"], "bins": {"t": edges}})
+    assert (groups["values"][0], *groups["values"][2:]) == (36.0, 36.7, 36.8)
+    for (low, high), interval in zip(pairwise(edges), groups["intervals"], strict=True):
+        assert interval is None or low <= interval[0] <= interval[1] <= round(high - 0.1, 1)
+    replays(analyst, id, tmp_path / "t.ndjson")
+
+
 def test_marginals(exact: Service, tmp_path: Path) -> None:
     """Each cell has the sum of its own weights, under its labels, with values that bins leave out in none. Catches a
     cell under the labels of another, and a table that is charged cell by cell."""

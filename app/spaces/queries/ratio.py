@@ -20,7 +20,7 @@ from app.spaces.partition import Marginal
 from app.spaces.queries.forms import Form, Whole
 from app.spaces.queries.predicate import values_looked_at
 from app.spaces.queries.request import does_not_fit
-from app.spaces.queries.statistic import GroupedQuery, StatisticOfCells, axis_of, check_axis, read_base
+from app.spaces.queries.statistic import GroupedQuery, OnGrid, StatisticOfCells, axis_of, check_axis, read_base
 from app.spaces.query import Query
 from app.spaces.questions import Cells, Groups, Product, check_told
 from app.spaces.space import Space
@@ -76,7 +76,7 @@ class _RatioForm(Form):
 
 
 @dataclass(frozen=True)
-class Numbers:
+class Numbers(OnGrid):
     """The numbers of an attribute on a grid.
 
     Attributes:
@@ -108,11 +108,6 @@ class Numbers:
     def axes(self) -> tuple[int, ...]:
         """The attributes that they follow from."""
         return (self.axis,) if self.times is None else (self.axis, self.times.axis)
-
-    @property
-    def high(self) -> float:
-        """The largest number."""
-        return self.low + (self.places - 1) * self.step
 
 
 @dataclass(frozen=True, eq=False)

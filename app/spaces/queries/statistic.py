@@ -228,8 +228,44 @@ class CompiledStatistic(Query):
         return self.base.ordered(values)
 
 
+class OnGrid:
+    """The declared numbers of an attribute.
+
+    Attributes:
+        low: the least one.
+        step: of their grid.
+        places: how many there are.
+    """
+
+    low: float
+    step: float
+    places: int
+
+    @property
+    def high(self) -> float:
+        """The largest one."""
+        return float(self.at(self.places - 1))
+
+    @lazy
+    def _parts(self) -> tuple[int, int, int]:
+        """The least number and the step, counted in parts of one, and how many parts one has."""
+        low, step = (Fraction(repr(each)) for each in (self.low, self.step))
+        parts = math.lcm(low.denominator, step.denominator)
+        return int(low * parts), int(step * parts), parts
+
+    def at(self, places: Array | int) -> FloatArray:
+        """The numbers at some places, as they are declared: steps of .1 that are added up miss 36.8 by rounding."""
+        low, step, parts = self._parts
+        return np.asarray((low + step * np.asarray(places, np.float64)) / parts)
+
+    def declared(self, values: FloatArray, bits: int) -> FloatArray:
+        """Values on a grid of ``2^-bits``, of which those become declared numbers that the grid alone keeps from it."""
+        near = self.at(np.clip(np.rint((values - self.low) / self.step), 0, self.places - 1))
+        return np.where(np.abs(values - near) <= math.ldexp(1, -bits), near, values)
+
+
 @dataclass(frozen=True, eq=False)
-class StatisticOfNumbers(CompiledStatistic):
+class StatisticOfNumbers(OnGrid, CompiledStatistic):
     """A statistic of an attribute over records, or over each of several groups of them. Those without a value of the
     attribute count for nothing, whether they are among the base or not.
 
@@ -255,28 +291,10 @@ class StatisticOfNumbers(CompiledStatistic):
     universe: tuple[int, ...]
     answer_bits: int
 
-    @property
-    def high(self) -> float:
-        """The largest number of the attribute."""
-        return float(self.at(self.places - 1))
-
-    @lazy
-    def _parts(self) -> tuple[int, int, int]:
-        """The least number and the step, counted in parts of one, and how many parts one has."""
-        low, step = (Fraction(repr(each)) for each in (self.low, self.step))
-        parts = math.lcm(low.denominator, step.denominator)
-        return int(low * parts), int(step * parts), parts
-
-    def at(self, places: Array | int) -> FloatArray:
-        """The numbers at some places, as they are declared: steps of .1 that are added up miss 36.8 by rounding."""
-        low, step, parts = self._parts
-        return np.asarray((low + step * np.asarray(places, np.float64)) / parts)
-
     def told(self, values: FloatArray) -> FloatArray:
         if self.kind not in _OF_THE_GRID:
             return values
-        near = self.at(np.clip(np.rint((values - self.low) / self.step), 0, self.places - 1))
-        return np.where(np.abs(values - near) <= math.ldexp(1, -self.answer_bits), near, values)
+        return self.declared(values, self.answer_bits)
 
     @property
     def numbers(self) -> int:  # type: ignore[override]

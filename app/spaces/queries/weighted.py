@@ -27,6 +27,7 @@ from app.spaces.query import Query
 from app.spaces.questions import Groups, Question
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
+from app.spaces.tensor import FloatArray
 
 
 class Weighable(Request):
@@ -170,6 +171,9 @@ class CompiledWeightedMean(CompiledRatio):
 
     def below(self, marginal: Marginal) -> Groups:
         return self.above(marginal)
+
+    def told(self, values: FloatArray) -> FloatArray:
+        return self.of.declared(values, self.answer_bits)
 
     @lazy
     def canonical(self) -> dict[str, Any]:
