@@ -6,10 +6,13 @@ are asked through `tables`.
 
 from __future__ import annotations
 
+import math
+import socket
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,14 +125,15 @@ class Cluster:
 
 
 @contextmanager
-def outside() -> Iterator[Database]:
+def outside(encoding: str = "UTF8") -> Iterator[Database]:
     """A database of its own on the run's server."""
     server = server_of_run()
     name, role = (f"{what}_{time.monotonic_ns()}" for what in ("sources", "reader"))
     with psycopg.connect(server, autocommit=True) as root:
-        root.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        how = sql.SQL("CREATE DATABASE {} ENCODING {} LOCALE 'C' TEMPLATE template0")
+        root.execute(how.format(sql.Identifier(name), sql.Literal(encoding)))
         root.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
-        with psycopg.connect(server, dbname=name, autocommit=True) as owner:
+        with psycopg.connect(server, dbname=name, autocommit=True, client_encoding="utf8") as owner:
             yield Database(owner, role, psycopg.conninfo.make_conninfo(server, dbname=name, user=role))
         root.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
         root.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
@@ -146,3 +150,51 @@ def cluster() -> Iterator[Cluster]:
 
 #: Every engine that the suite is run over, by the type of its sources.
 ENGINES = {"postgresql": outside, "spark": cluster}
+
+
+class Line:
+    """A way to a database over which what it says may come late, or from some time on not at all.
+
+    Args:
+        url: of the database, at a socket in a folder.
+
+    Attributes:
+        url: of the database, this way.
+        late: by how many seconds each time.
+        times: how often it says something over one connection, before it falls silent.
+    """
+
+    def __init__(self, url: str) -> None:
+        told = psycopg.conninfo.conninfo_to_dict(url)
+        self._folder, self.late, self.times = Path(str(told["host"])), 0.0, math.inf
+        self._port = told.get("port", 5432)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = psycopg.conninfo.make_conninfo(url, host="127.0.0.1", port=self._listening.getsockname()[1])
+        self._lines: list[socket.socket] = []
+        threading.Thread(target=self._take, daemon=True).start()
+
+    def close(self) -> None:
+        for line in (self._listening, *self._lines):
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+            line.close()
+
+    def _take(self) -> None:
+        with suppress(OSError):
+            while True:
+                here, there = self._listening.accept()[0], socket.socket(socket.AF_UNIX)
+                there.connect(str(self._folder / f".s.PGSQL.{self._port}"))
+                self._lines += [here, there]
+                for ends in ((here, there), (there, here)):
+                    threading.Thread(target=self._carry, args=ends, daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        times = 0
+        with suppress(OSError):
+            while told := source.recv(1 << 16):
+                if source.family == socket.AF_UNIX:
+                    times += 1
+                    time.sleep(self.late)
+                if times <= self.times:
+                    sink.sendall(told)
+            sink.shutdown(socket.SHUT_RDWR)

@@ -46,7 +46,7 @@ FORM = (
     "it has a format that is not read", "some are no plain Parquet files", "has another name in some",
     "is another column in some", "one of its files is in it twice", "nothing is known of the time zone",
     "no text of PostgreSQL has", "it is a view, or is not kept as Parquet",
-    "the server has no driver of", "nobody has tried", "are not read: leave prepare out",
+    "by name: {error.detail}", "the server has no driver of", "nobody has tried", "are not read: leave prepare out",
 )  # fmt: skip
 
 #: Refusals for what a file holds, by a part of their words, and what the table says of them.
@@ -77,6 +77,7 @@ PRIVATE = {
     "is empty": "no element is empty",
     "must be a whole number from 0 to the capacity": "all counts are whole, at least 0",
     "not in the declared encoding": "it is in its encoding",
+    "the database's encoding has not": "it is in its encoding",
     "{where} is not valid UTF-8": "it is in its encoding",
     "begins a field and does not end it": "quotes are closed",
     "field{plural}": "as many fields as the first line",

@@ -303,6 +303,8 @@ COLUMNS: dict[str, tuple[JSON, dict[str, Any], str]] = {
     "floats as codes": (WARD, {"ward": [1.0]}, "integers"),
     "text as codes": (WARD, {"ward": ["1"]}, "integers"),
     "decimals in bins": (AGE, {"age": pa.array([1], pa.decimal128(9, 2))}, "integers, or of floats"),
+    "decimals of which floats are made": (AGE, {"age": pa.array([1], pa.decimal256(40, 30))}, "integers, or of floats"),
+    "no name": (WARD, {"ward": [1], "": [2]}, "or one has none"),
     "floats in a grid": ({"name": "g", "lower": 0, "upper": 9, "grid": 1}, {"g": [1.0]}, "a column of integers"),
     "floats in unit bins without comparisons": (
         {"name": "g", "lower": 0, "upper": 5000}, {"g": [1.0]}, f"at most {MOST_COMPARED:,} bins"),

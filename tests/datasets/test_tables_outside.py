@@ -46,7 +46,7 @@ from app.storage.sources import (
 )
 from app.storage.sources import spark as spark_source
 from tests.datasets import source_files as plain
-from tests.datasets.outside import ENGINES, SCHEMA, Cluster, Database, cluster, outside
+from tests.datasets.outside import ENGINES, SCHEMA, Cluster, Database, Line, cluster, outside
 from tests.datasets.source_files import JSON, declare
 from tests.datasets.test_asked_sources import BY_WARD, OLD, SUM, WARD, YEAR, told
 from tests.datasets.test_sources import sources
@@ -426,6 +426,59 @@ def test_a_database_that_is_slow_is_told(database: Database) -> None:
         assert time.monotonic() - began < patience(5)
     finally:
         lock.close()
+
+
+@pytest.mark.usefixtures("wide")
+@pytest.mark.parametrize("how", ["silent", "late"])
+def test_a_database_that_does_not_answer_in_time_is_left(
+    database: Database, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Whatever it promises of each statement: one that says nothing more, without a word that the line is broken, and
+    one that takes a while for each of many statements. Would catch a limit that the other side alone keeps, and one a
+    statement, by which a question holds its place for ever."""
+    line = Line(database.reader)
+    database.lay(columns(VISITS))
+    monkeypatch.setattr(database, "reader", line.url)
+    try:
+        counts = asked_counts(database, [WARD, YEAR], seconds=1.0)
+        line.times, line.late = (4, 0.0) if how == "silent" else (math.inf, 0.3)
+        for ask in (lambda: told(counts, BY_WARD), lambda: register_in_time(database)):
+            began = time.monotonic()
+            with pytest.raises(SourceUnavailable, match="longer than the 1 s"):
+                ask()
+            assert time.monotonic() - began < patience(5)
+    finally:
+        line.close()
+
+
+def register_in_time(database: Database) -> None:
+    sources_of(database, 1.0).register(declared(database, [WARD, YEAR]))
+
+
+LETTERS: JSON = {"name": "ward", "values": ["é", "a", "Ã©"]}
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "UTF8"])
+def test_text_is_the_same_whatever_a_database_is_encoded_in(encoding: str) -> None:
+    """In place and prepared. Would catch bytes of one encoding that are read as another's: in Latin-1 the two letters
+    "Ã©" are the two bytes of an "é" in UTF-8."""
+    with outside(encoding) as database:
+        database.lay({"ward": pa.array(["Ã©", "a", "Ã©", "é"] if encoding != "SQL_ASCII" else ["é", "a", "Ã©"])})
+        for more in ({}, {"prepare": "vault"}):
+            data = sources_of(database).register(declared(database, [LETTERS], **more)).data
+            assert isinstance(data, DenseData)
+            assert data.array.tolist() == ([1, 1, 2] if encoding != "SQL_ASCII" else [1, 1, 1])
+
+
+def test_letters_that_a_database_has_not(caplog: Any) -> None:
+    """Are refused, in categories and in names. Would catch an error of the driver's that nobody foresaw."""
+    with outside("LATIN1") as database:
+        database.lay({"ward": pa.array(["a"])})
+        for spec in (declared(database, [{"name": "ward", "values": ["a", "Ł"]}]), declared(database, [WARD])):
+            table = database.table if "values" in written(spec)["attributes"][0] else f"{SCHEMA}.Łódź"
+            spec = spec.model_copy(update={"source": spec.source.model_copy(update={"table": table})})
+            with pytest.raises(InvalidDataset, match="encoding"):
+                sources_of(database).register(spec)
 
 
 @pytest.mark.usefixtures("wide")

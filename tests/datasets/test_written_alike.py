@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from app.declarations.errors import InvalidDataset
 from app.storage.private_data import DenseData
-from app.storage.readers import read_private
+from app.storage.readers import columns, read_private
 from app.storage.readers.columns import numbers, texts
 from app.storage.sources import parquet
 from tests.datasets.source_files import JSON, declare
@@ -168,6 +168,64 @@ def test_days_beyond_years_of_four_digits_are_clamped(tmp_path: Path, word: str)
     assert found[0 if word.startswith("-") or word.endswith("BC") else -1] == 1
     with pytest.raises(InvalidDataset, match="outside the declared domain"):
         cells(YEARS, as_text(tmp_path, [word]))
+
+
+@pytest.mark.parametrize("word", ["10000-13-01", "12020-99-99", "10000-01-32", "10000-00-01", "0044-13-15 BC"])
+def test_what_is_no_day_is_not_clamped(tmp_path: Path, word: str) -> None:
+    with pytest.raises(InvalidDataset, match="outside the declared domain"):
+        cells({**YEARS, "outside": "clamp"}, as_text(tmp_path, [word]))
+
+
+def test_white_space_belongs_to_words_and_not_to_numbers(tmp_path: Path) -> None:
+    """Whatever the other categories are. Would catch a word that is trimmed since a number is declared beside it."""
+    for values in (["a", "b"], ["a", "b", 7]):
+        with pytest.raises(InvalidDataset, match="outside the declared domain"):
+            cells({"values": values}, as_text(tmp_path, ["a "]))
+    assert cells({"values": ["a", "b", 7]}, as_text(tmp_path, [" 7", "7.0 ", "b"])) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("number", [2.0**53, 1e16, -1e16, 2.0**62, 1e18, 2.0**63 - 1024])
+def test_whole_numbers_have_one_text(number: float) -> None:
+    """By which a person is known, be it a float or an integer. Would catch one who is two persons."""
+    whole = pa.array([int(number)], pa.int64())
+    assert texts(pa.array([number]), "x").to_pylist() == texts(whole, "x").to_pylist() == [str(int(number))]
+
+
+@pytest.mark.parametrize("rows", [7, 60])
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_text_that_is_told_by_the_text_before(
+    tmp_path: Path, encoding: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As other writers encode it, in columns of their own, of which pyarrow makes no dictionary. Would catch such a
+    file that is called damaged, rows that are told twice or never, and a repeated text that is written out."""
+    monkeypatch.setattr(columns, "BATCH_ROWS", 16)
+    monkeypatch.setattr(columns, "_WRITTEN_ROWS", 5)
+    told = pa.table({"own": [f"x{k}" for k in range(rows)], "same": ["k"] * rows, "n": list(range(rows))})
+    path = tmp_path / "t.parquet"
+    how: Any = {"use_dictionary": ["same"], "column_encoding": {"own": encoding, "n": "PLAIN"}, "row_group_size": 20}
+    pq.write_table(told, path, write_page_checksum=True, **how)
+    batches = list(columns.parquet_batches(path, [0, 1, 2], max_rows=None, memory_limit=MEMORY))
+    assert [row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)] == [
+        tuple(row.values()) for row in told.to_pylist()
+    ]
+    assert [batch.first for batch in batches] == [1 + sum(map(len, batches[:k])) for k in range(len(batches))]
+    assert all(pa.types.is_dictionary(batch.columns[1].type) for batch in batches)
+    # Hurt in its midst it is still damaged.
+    page = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    hurt = bytearray(path.read_bytes())
+    hurt[page.data_page_offset + page.total_compressed_size - 1] ^= 0x40
+    path.write_bytes(hurt)
+    with pytest.raises(InvalidDataset, match="damaged"):
+        list(columns.parquet_batches(path, [0, 1, 2], max_rows=None, memory_limit=MEMORY))
+
+
+def test_a_refusal_names_the_file(tmp_path: Path) -> None:
+    """Of several. Would catch a search through all files for the one without a column."""
+    for name, column in (("1.parquet", "a"), ("2.parquet", "b")):
+        pq.write_table(pa.table({column: [1, 0]}), tmp_path / name)
+    spec = table(declare([{"name": "a", "size": 2}], "*.parquet", prepare="vault"))
+    with pytest.raises(InvalidDataset, match=r'file 2 of 2, by name: the file has no column "a"'):
+        parquet.prepare_source(spec, [tmp_path], memory_limit=MEMORY)
 
 
 def test_a_first_column_without_a_name(tmp_path: Path) -> None:

@@ -36,11 +36,12 @@ _FAR = 10_000_000
 #: What may follow a date, and is cut off.
 TIME = re.compile(r"[T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?( ?(Z|UTC|[+-]\d{2}(:?\d{2})?))?")
 #: Dates after and before all that have a year of four digits, as databases write them.
-_AFTER = re.compile(rf"infinity|[0-9]{{5,7}}-[0-9]{{2}}-[0-9]{{2}}(?:{TIME.pattern})?")
-_BEFORE = re.compile(rf"-infinity|[0-9]{{4,7}}-[0-9]{{2}}-[0-9]{{2}}(?:{TIME.pattern})? BC")
+_IN_A_YEAR = rf"-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])(?:{TIME.pattern})?"
+_AFTER = re.compile(rf"infinity|[0-9]{{5,7}}{_IN_A_YEAR}")
+_BEFORE = re.compile(rf"-infinity|[0-9]{{4,7}}{_IN_A_YEAR} BC")
 #: A number as it is written where fields are separated by semicolons.
 DECIMAL_COMMA = r"^[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?$"
-_WHOLE = r"^([+-]?[0-9]+)\.0*$"
+_WHOLE = r"^([+-]?[0-9]+)(\.0*)?$"
 
 
 class Coder(ABC):
@@ -178,7 +179,10 @@ class _Words(Coder):
     def _places(self, column: Any) -> Places:
         found = positions(column, self._words, self._name)
         if self._whole and is_text(column.type) and (found < 0).any():
-            short = pc.replace_substring_regex(trimmed(column), _WHOLE, r"\1")
+            cells = trimmed(column)
+            # White space belongs to a word, and to no number.
+            numbers = pc.if_else(pc.match_substring_regex(cells, _WHOLE), cells, None)
+            short = pc.replace_substring_regex(numbers, _WHOLE, r"\1")
             found = np.where(found < 0, positions(short, self._words, self._name), found)
         return found if self._truth is None else _or_truth(found, column, *self._truth)
 

@@ -10,6 +10,7 @@ import csv
 import io
 import mmap
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,8 @@ _DAMAGE = (
     RuntimeError,
     MemoryError,
 )
+#: What pyarrow says of strings that it has not as a dictionary, and how many rows of such are had at a time.
+_UNDECODED, _WRITTEN_ROWS = "Not yet implemented", 1 << 12
 #: Old timestamps (INT96) have days of millions of years: counted in nanoseconds they would wrap around into others.
 _TIMES = {"coerce_int96_timestamp_unit": "ms"}
 #: Text whose blanks are put together at a time.
@@ -119,8 +122,8 @@ def texts(column: Any, where: str) -> Any:
     if pa.types.is_floating(kind):
         values = pc.cast(column, pa.float64(), safe=False)
         values = pc.if_else(pc.is_finite(values), values, None)
-        is_whole = pc.and_(pc.equal(values, pc.floor(values)), pc.less(pc.abs(values), 2.0**53))
-        integers = pc.cast(pc.cast(pc.if_else(is_whole, values, None), pa.int64()), pa.large_string())
+        is_whole = pc.and_(pc.equal(values, pc.floor(values)), pc.less(pc.abs(values), 2.0**63))
+        integers = pc.cast(pc.cast(pc.if_else(is_whole, values, None), pa.int64(), safe=False), pa.large_string())
         return pc.if_else(is_whole, integers, pc.cast(values, pa.large_string()))
     if pa.types.is_decimal(kind):
         if kind.scale < 0:
@@ -310,8 +313,8 @@ def _check_quotes(path: Path, separator: str) -> None:
                 steps = range(0, place, _NEAR)
                 line = 1 + sum(content[start : min(start + _NEAR, place)].count(end) for start in steps)
                 raise InvalidDataset(
-                    f"a quote in line {line} begins a field and does not end it: close it at the field's end, double "
-                    "quotes within, or remove it",
+                    f"a quote in line {line} begins a field and does not end it within {_NEAR >> 20} MiB: close it at "
+                    "the field's end, double quotes within, or remove it",
                     line=line,
                 )
             place = content.find(b'"', found.end())
@@ -413,6 +416,51 @@ def nested_columns(path: Path) -> frozenset[str]:
     raise InvalidDataset(_DAMAGED)
 
 
+def _decoded(
+    path: Path, names: Sequence[str], repeated: Sequence[str], max_rows: int | None, memory_limit: int
+) -> Iterator[list[Any]]:
+    """Some rows of a Parquet file after others, by columns, of which some are dictionaries.
+
+    Raises:
+        InvalidDataset: when it passes a bound.
+        OSError: when it has other rows than its footer counts; for other damage any of :data:`_DAMAGE`.
+    """
+    with pa.parquet.ParquetFile(
+        path, memory_map=False, read_dictionary=repeated, page_checksum_verification=True, **_TIMES
+    ) as file:
+        if max_rows is not None and file.metadata.num_rows > max_rows:
+            raise InvalidDataset(f"the file has more rows than the declared capacity of {max_rows}")
+        for group in range(file.metadata.num_row_groups):
+            # The whole group's size: asking for a column's aborts the process when the footer is damaged.
+            if file.metadata.row_group(group).total_byte_size > memory_limit:
+                raise InvalidDataset("a row group unpacks beyond the memory limit: write smaller row groups")
+        is_long = any(is_text(file.schema_arrow.field(name).type) for name in names)
+        most = _WRITTEN_ROWS if is_long else BATCH_ROWS
+        told = 0
+        for batch in file.iter_batches(batch_size=max(1, min(most, BATCH_CELLS // len(names))), columns=names):
+            columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
+            for column in columns:
+                column.validate(full=True)  # unlike CSV, nothing has looked at the encoding yet
+            yield columns
+            told += len(batch)
+        # A damaged page may end early, and nothing else says that it did.
+        if told != file.metadata.num_rows:
+            raise OSError("other rows than are counted")
+
+
+def _repeats(path: Path, name: str) -> bool:
+    """Whether a column of strings can be had as a dictionary: not where each is told by what it shares with the one
+    before, or where all lengths stand together."""
+    try:
+        for _ in _decoded(path, [name], [name], None, sys.maxsize):
+            pass
+    except OSError as error:
+        if _UNDECODED not in str(error):
+            raise
+        return False
+    return True
+
+
 def parquet_batches(
     path: Path, wanted: Sequence[int], *, max_rows: int | None, memory_limit: int, may_be_empty: bool = False
 ) -> Iterator[Batch]:
@@ -437,25 +485,21 @@ def parquet_batches(
         names = [field.name for field in fields]
         # Repeated strings stay a dictionary: a few bytes must not unpack to gigabytes.
         strings = [field.name for field in fields if is_text(field.type)]
-        with pa.parquet.ParquetFile(
-            path, memory_map=False, read_dictionary=strings, page_checksum_verification=True, **_TIMES
-        ) as file:
-            if max_rows is not None and file.metadata.num_rows > max_rows:
-                raise InvalidDataset(f"the file has more rows than the declared capacity of {max_rows}")
-            for group in range(file.metadata.num_row_groups):
-                # The whole group's size: asking for a column's aborts the process when the footer is damaged.
-                if file.metadata.row_group(group).total_byte_size > memory_limit:
-                    raise InvalidDataset("a row group unpacks beyond the memory limit: write smaller row groups")
-            rows = max(1, min(BATCH_ROWS, BATCH_CELLS // len(names)))
-            for batch in file.iter_batches(batch_size=rows, columns=names):
-                columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
-                for column in columns:
-                    column.validate(full=True)  # unlike CSV, nothing has looked at the encoding yet
-                if len(batch):
-                    yield Batch(first, columns)
-                    first += len(batch)
-            # A damaged page may end early, and nothing else says that it did.
-            complete = first - 1 == file.metadata.num_rows
+        while not complete:
+            seen = 1
+            try:
+                for batch in _decoded(path, names, strings, max_rows, memory_limit):
+                    columns = [column.slice(max(0, first - seen)) for column in batch]
+                    seen += len(batch[0])
+                    if seen > first:
+                        yield Batch(first, columns)
+                        first = seen
+                complete = True
+            except OSError as error:
+                left = [name for name in strings if _UNDECODED in str(error) and _repeats(path, name)]
+                if _UNDECODED not in str(error) or left == strings:
+                    raise
+                strings = left
     if not complete:
         raise InvalidDataset(_DAMAGED)
     if first == 1 and not may_be_empty:

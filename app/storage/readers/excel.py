@@ -168,7 +168,7 @@ def _text(cell: Any) -> str | None:
     if isinstance(cell, bool):
         return "true" if cell else "false"
     if isinstance(cell, float):
-        return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else repr(cell)
+        return str(int(cell)) if cell.is_integer() and abs(cell) < 2**63 else repr(cell)
     if isinstance(cell, datetime.datetime) and cell.time() == datetime.time():
         return cell.date().isoformat()
     return cell.isoformat() if isinstance(cell, datetime.date) else str(cell)

@@ -2,7 +2,8 @@
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,9 @@ def read_table(
         capping = Capping(*of_whom) if apart is None else SpilledCapping(*of_whom, apart.folder)
     coders: list[Coder] = []
     report, before = Report([]), 0
-    for path in paths:
-        with utf8(path, spec.encoding if suffix in SEPARATORS else None, memory_limit) as readable:
+    for number, path in enumerate(paths, 1):
+        named = _naming(number, len(paths))
+        with named, utf8(path, spec.encoding if suffix in SEPARATORS else None, memory_limit) as readable:
             file = named_columns(
                 suffix,
                 readable,
@@ -117,6 +119,17 @@ def read_table(
         report.cap(capping.beyond)
         _check_capacity(report, capacity)
     return sink.data(report.kept), report
+
+
+@contextmanager
+def _naming(number: int, count: int) -> Iterator[None]:
+    """Say which of several files a refusal is of."""
+    try:
+        yield
+    except InvalidDataset as error:
+        if count == 1:
+            raise
+        raise InvalidDataset(f"file {number} of {count}, by name: {error.detail}", **error.extra) from None
 
 
 def _check_capacity(report: Report, capacity: int) -> None:

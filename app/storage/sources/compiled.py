@@ -290,7 +290,8 @@ def _place(
             found = f"COALESCE(CAST({column} AS INTEGER), {none})"
         case "categories" if kind == "text":
             word = dialect.word(axis, column)
-            found = f"COALESCE({word}, CASE WHEN {column} = '' THEN {empty} ELSE {none} END)"
+            # By its length: where a column has a collation others may equal the empty text.
+            found = f"COALESCE({word}, CASE WHEN length({column}) = 0 THEN {empty} ELSE {none} END)"
         case "categories" if kind in _INTEGERS:
             found = f"COALESCE({dialect.word(axis, f'CAST({column} AS {dialect.text})')}, {none})"
         case "categories" if kind == "truth":

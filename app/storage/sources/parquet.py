@@ -363,7 +363,7 @@ class Engine(Dialect):
         """The columns of a file in their order.
 
         Raises:
-            InvalidDataset: when two names differ in capitals alone, as the engine would call one of them otherwise.
+            InvalidDataset: when one has no name, or two differ in capitals alone: the engine would call it otherwise.
         """
         if path in self._known:
             return self._known[path]
@@ -371,14 +371,19 @@ class Engine(Dialect):
         columns = [Column(name, _KINDS.get(kind)) for name, kind, *_ in told]
         if self._sealed:  # who sealed it gave the columns their names
             return columns
-        schema = self._connection.execute(f"SELECT name, num_children FROM parquet_schema('{path}')").fetchall()
-        names, within = [], 0
-        for name, children in schema[1:]:
+        query = f"SELECT name, num_children, converted_type, logical_type FROM parquet_schema('{path}')"
+        names, decimals, within = [], [], 0
+        for name, children, *kinds in self._connection.execute(query).fetchall()[1:]:
             if not within:
                 names.append(name)
+                # Of those with more than 38 digits the engine makes floats, and not always the nearest ones.
+                decimals.append(any("decimal" in str(kind).lower() for kind in kinds))
             within += (children or 0) - bool(within)
         if names != [column.name for column in columns]:
-            raise InvalidDataset("source: two columns of a file have one name, or differ in capitals alone: rename one")
+            raise InvalidDataset(
+                "source: two columns of a file have one name, or differ in capitals alone, or one has none: rename one"
+            )
+        columns = [Column(at.name, None) if exact else at for at, exact in zip(columns, decimals, strict=True)]
         self._known[path] = columns
         return columns
 

@@ -11,9 +11,13 @@ An engine's error text may hold values, and is never looked at. A role that coul
 from __future__ import annotations
 
 import math
+import os
 import secrets
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import numpy as np
@@ -36,8 +40,15 @@ from app.storage.sources.outcome import CountedSource, DeclaredSource, Moved, as
 
 logger = structlog.get_logger(__name__)
 
-#: Seconds that connecting may take.
-_CONNECT_SECONDS = 10
+#: Seconds that connecting may take, and in which a database that is checked must answer.
+_CONNECT_SECONDS = _CHECK_SECONDS = 10
+#: A host that is not there any more is found out in a minute, where the kernel's own patience is of hours.
+_PULSE: dict[str, Any] = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
 #: Rows of results that are taken at a time.
 _ROWS = 1 << 14
 _KINDS: dict[str, Kind] = {
@@ -87,8 +98,53 @@ _RIGHTS = f"""
 """
 
 
-def _connected(url: str) -> psycopg.Connection[Any]:
-    return psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, application_name="curator", prepare_threshold=None)
+class _Late(Exception):
+    """There is no time left."""
+
+
+@contextmanager
+def _connected(url: str, seconds: float) -> Iterator[psycopg.Connection[Any]]:
+    """A read-only connection that lasts so many seconds at most, whatever the other side does: its own limit is one of
+    a statement, and where it has fallen silent nobody keeps that.
+
+    Raises:
+        _Late: when they are over.
+    """
+    ends, late = time.monotonic() + seconds, threading.Event()
+    connection = psycopg.connect(
+        url,
+        connect_timeout=min(_CONNECT_SECONDS, math.ceil(seconds)),
+        application_name="curator",
+        prepare_threshold=None,
+        client_encoding="utf8",
+        **_PULSE,
+    )
+    line = socket.socket(fileno=os.dup(connection.fileno()))
+
+    def leave() -> None:
+        late.set()
+        with suppress(OSError):  # the other side was first
+            line.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(max(ends - time.monotonic(), 0), leave)
+    timer.daemon = True
+    timer.start()
+    try:
+        with connection:
+            connection.read_only = True
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.execute("SELECT set_config('statement_timeout', %s, true)", [str(math.ceil(seconds * 1000))])
+            yield connection
+    except psycopg.errors.QueryCanceled:
+        raise _Late from None
+    except psycopg.Error:
+        if late.is_set():
+            raise _Late from None
+        raise
+    finally:
+        timer.cancel()
+        timer.join()
+        line.close()
 
 
 def complaints(url: str) -> list[str]:
@@ -96,11 +152,9 @@ def complaints(url: str) -> list[str]:
     of the database's own words.
     """
     try:
-        with _connected(url) as connection:
-            connection.read_only = True
-            connection.execute("SET LOCAL statement_timeout = '10s'")
+        with _connected(url, _CHECK_SECONDS) as connection:
             found = connection.execute(_RIGHTS).fetchone()
-    except psycopg.Error as error:
+    except (psycopg.Error, _Late) as error:
         logger.warning("a connection was checked, and its database cannot be asked", error=type(error).__name__)
         return ["the database cannot be reached, or refuses the role: look at host, port, database, user and password"]
     assert found is not None  # there is whoever asks
@@ -190,19 +244,19 @@ class PostgresTables:
             raise InvalidDataset("source: name a connection and a table, as clinic.visits")
         url = self._connect(source.connection)
         try:
-            with _connected(url) as connection:
-                connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-                connection.read_only = True
+            with _connected(url, self._seconds) as connection:
                 for setting in _SETTINGS:
                     connection.execute(setting)
-                connection.execute(
-                    "SELECT set_config('statement_timeout', %s, true)", [str(math.ceil(self._seconds * 1000))]
-                )
                 yield _Table(connection, spec, *source.table.split("."))
         except CuratorError:
             raise
-        except psycopg.errors.QueryCanceled:
+        except _Late:
             raise too_slow(self._seconds) from None
+        except (UnicodeError, psycopg.errors.UntranslatableCharacter, psycopg.errors.CharacterNotInRepertoire):
+            raise InvalidDataset(
+                "source: the database's encoding has not every letter of the table's name, of the columns' and of the "
+                "categories, or what it holds is no text in it: leave out what no record can have"
+            ) from None
         except (psycopg.Error, Damaged) as error:
             raise unreachable(source.connection, type(error).__name__) from None
 
