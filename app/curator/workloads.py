@@ -18,6 +18,7 @@ from app.spaces.partition import Marginal, Partition
 from app.spaces.queries.forms import kind_of
 from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.query import Query
 from app.spaces.questions import Cells, Sum
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
@@ -29,7 +30,7 @@ MOST_MARGINALS, MOST_NUMBERS = 1 << 14, 1 << 26
 #: numbers along each attribute, in a session, a plan or a question.
 MOST_VALUES, VALUE_BYTES = 1 << 22, 192
 #: The kinds of recorded questions that may ask for counts.
-_COUNTED = ("marginal", "predicate", "product")
+_COUNTED = ("marginal", "predicate", "product", "local", "hierarchy")
 
 
 def too_many_values(space: Space, name: str) -> str | None:
@@ -85,17 +86,25 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
                 raise InvalidQuery(f"a {found.kind} is asked in sessions: a workload asks for counts")
             if found.is_zero:
                 raise InvalidQuery("no record can satisfy the conditions, so the answer is 0: leave it out")
-            question = found.question
-            # With conditions all cells are told that these tell apart: those outside cost nothing, and help.
-            if found.chosen is None and isinstance(question, Sum | Cells):
-                questions.append(question)
-            else:
-                questions.append(Cells(question.marginal_of(space.shape)))
+            questions.append(_released(space, found))
         except CuratorError as error:
             raise InvalidRequest(f"workload.{asked.kind}.{number}: {error.detail}") from None
+    if not any(question.attributes for question in questions):
+        raise InvalidRequest(
+            f"workload.{asked.kind}: they tell nothing apart, and ask for the number of all records: a session tells it"
+        )
     if all(isinstance(question, Cells) for question in questions):
         return Marginals(tuple(question.marginal_of(space.shape) for question in questions))
     return Sums(tuple(questions))
+
+
+def _released(space: TableSpace, found: Query) -> Sum | Cells:
+    """What is released for a question: with conditions all cells that these tell apart, as those outside cost nothing,
+    and help."""
+    question = found.question
+    if found.chosen is None and isinstance(question, Sum | Cells):
+        return question
+    return Cells(question.marginal_of(space.shape))
 
 
 def counts_records(question: Sum | Cells) -> bool:
@@ -108,7 +117,7 @@ def is_counted(space: Space, form: Mapping[str, Any]) -> bool:
     if not isinstance(space, TableSpace) or kind_of(form) not in _COUNTED:
         return False
     found = from_canonical(space, form, {})
-    return not found.is_zero and isinstance(found.question, Sum | Cells) and counts_records(found.question)
+    return not found.is_zero and counts_records(_released(space, found))
 
 
 def cells_of(space: TableSpace, axis: int) -> Partition:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
-from starlette.responses import Response
 
 from app.http.context import Context
 from app.http.exports import ExportResponse, PagedLines, complete_reply
@@ -32,7 +31,7 @@ CONVERTED = 8
 
 def release_file(
     services: Services, actor: Principal, id: str, part: str | None, media_type: str, export: Export, work: CostlyWork
-) -> Response:
+) -> ExportResponse:
     """A part of what came of a release, in a format.
 
     Raises:
@@ -42,7 +41,8 @@ def release_file(
     """
     name, data, number = services.releases.data(actor, id, part)
     if name == "manifest":
-        return Response(data, media_type=media_type)
+        export.write(data)
+        return complete_reply(export, {}, media_type)
     work.idle += export.reserve_memory(CONVERTED * len(data), work.check)
     table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
     if number is not None:

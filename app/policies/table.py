@@ -655,27 +655,29 @@ class Policy:
             bought: what was measured for it.
             unbiased: its unbiased values; they are found where they are left out.
         """
-        values = self.fitted(question, bought)
         if question.additive:
-            return values
+            return self.fitted(question, bought)
         known = self.residuals.unbiased(question) if unbiased is None else unbiased
+        values = self.fitted(question, bought, known)
         if contradicted(values, known):
             values = np.clip(known.values, *possible(question, self.residuals.public_total))
         return values
 
-    def fitted(self, question: Question, bought: Bought | None) -> FloatArray:
+    def fitted(self, question: Question, bought: Bought | None, known: Unbiased | None = None) -> FloatArray:
         """The fit's values of a question, near to what was measured for it, whether or not anything contradicts them:
         those of questions that make up a whole add up to it.
 
         Args:
             question: of this table.
             bought: what was measured for it.
+            known: its unbiased values, which must be told where something was.
         """
         if question.additive:
             return self._adding(question).values
         values = self._expected(question, self._fit(question))
         if bought is not None and len(bought.counts) == 1:
-            values = self.residuals.known_zero(question, self._near(question, *bought.counts, values=values))
+            assert known is not None
+            values = self.residuals.known_zero(question, self._near(question, *bought.counts, known, values=values))
         return np.clip(values, *possible(question, self.residuals.public_total))
 
     def working_bytes(self, question: Question) -> int:
@@ -951,13 +953,18 @@ class Policy:
             return sum(laplace_cost(scale, funds.order, funds.gamma * part.absolute) for part in parts)
         return funds.order * funds.gamma**2 * sum(part.squared for part in parts) / (2 * scale**2)
 
-    def _near(self, question: Question, measurement: Counts, *, values: FloatArray) -> FloatArray:
-        """Values no farther from what was measured for the question itself than its noise makes likely."""
+    def _near(self, question: Question, measurement: Counts, known: Unbiased, *, values: FloatArray) -> FloatArray:
+        """Values no farther from what was measured for the question itself than its noise makes likely; where all that
+        was measured tells an answer better than that by half, no farther from what this tells."""
         measured, variances = own(question, measurement)
         if measurement.noise.kind == "laplace":
             reach = np.sqrt(variances / 2)
         else:
             reach = (CELL_REACH if question.shape else REACH) * np.sqrt(variances)
+        better = 2 * known.variances < variances
+        if better.any():
+            reach = np.where(better, (CELL_REACH if question.shape else REACH) * np.sqrt(known.variances), reach)
+            measured = np.where(better, known.values, measured)
         return np.clip(values, measured - reach, measured + reach)
 
     # Kinds of noise.

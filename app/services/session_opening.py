@@ -179,7 +179,10 @@ class SessionOpener:
                     if form is not None and is_counted(space, form):
                         found[orjson.dumps(form, option=orjson.OPT_SORT_KEYS)] = form
         if not found:
-            raise InvalidRequest("tables.session: it has answered no question for counts of records")
+            raise InvalidRequest(
+                "tables.session: it has answered no question for counts of records that its transcript tells in full: "
+                "name the tables"
+            )
         if len(found) > MOST_NAMED:
             raise InvalidRequest(f"tables.session: it has answered more than {MOST_NAMED:,}: name the tables")
         return list(found.values())

@@ -360,6 +360,27 @@ def test_an_accuracy_holds_as_often_as_it_says() -> None:
     assert inside / trials >= 0.93
 
 
+@pytest.mark.parametrize("deviations", [-2.7, 2.56, 2.6, 2.7, 4.0])
+def test_what_is_bought_for_little_more_accuracy_spoils_nothing(deviations: float) -> None:
+    """A table that is known and measured once more, for a hair's breadth, by noise of many times that of what is known,
+    one cell of it off by so many deviations: intervals are as narrow as was asked for, and values no worse. Would catch
+    values that are drawn towards the last measurement, however poor it is, and intervals that are stretched to them."""
+    asked = Cells(Marginal.of(SIZES, dict.fromkeys((0, 1))))
+    session = Session(counts(2), Funds(ORDER, 50.0, 9.0, False, None), 1)
+    before = session.policy.shown(asked, session.ask(asked, within=40.0), 0.95)
+    within = float((before.highs - before.lows).max()) / 2 * 0.999
+    prediction, buy = session.policy.decide(asked, float(session.left), within)
+    assert buy is not None
+    assert float(buy.noise.scale) > 400
+    off = np.zeros(asked.shape, np.int64)
+    off[1, 1] = round(deviations * float(buy.noise.scale))
+    bought = Bought(prediction, (Counts(buy.marginal, buy.noise, session.table.sum(axis=(2, 3)) + off),))
+    session.policy.record(asked, bought)
+    after = session.policy.shown(asked, bought, 0.95)
+    assert float((after.highs - after.lows).max()) <= 2 * within * (1 + 1e-6)
+    assert float(np.abs(after.values - before.values).max()) < 6
+
+
 def test_evidence_of_two_sessions_in_any_order() -> None:
     """What two sessions measured, in both orders: the same predictions. Would catch an estimate that depends on the
     order in which equal knowledge came."""

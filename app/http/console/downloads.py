@@ -10,13 +10,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.http.context import Context
+from app.http.exports import ExportResponse
 from app.http.fair_queue import CostlyWork
 from app.services.exports import Export
 from app.services.principals import Principal
 
 
 async def export(
-    request: Request, context: Context, actor: Principal, name: str, make: Callable[[Export, CostlyWork], Response]
+    request: Request,
+    context: Context,
+    actor: Principal,
+    name: str,
+    make: Callable[[Export, CostlyWork], ExportResponse],
 ) -> Response:
     """The reply with a file that takes work, under the limits on those of the API.
 
@@ -35,8 +40,6 @@ async def export(
     except BaseException:
         opened.close()
         raise
-    if not hasattr(reply, "body_iterator"):  # it is whole, and the export was not needed
-        opened.close()
     return as_file(reply, name)
 
 

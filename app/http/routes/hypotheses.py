@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from app.constructions.base import DenseHypothesis
 from app.http.dependencies import HEAVY, Caller, ExportTurn, UseCases
-from app.http.exports import NewExport, complete_reply
+from app.http.exports import ExportResponse, NewExport, complete_reply
 from app.http.headers import ARROW, NPY, PARQUET, negotiated
 from app.http.openapi import problem_responses
 from app.http.parameters import Route
@@ -31,7 +31,7 @@ router = APIRouter(tags=["sessions"], route_class=Route, responses=problem_respo
 )
 def hypothesis(
     request: Request, services: UseCases, actor: Caller, export: NewExport, work: ExportTurn, id: str
-) -> Response:
+) -> ExportResponse:
     def reserve(size: int) -> None:
         work.idle += export.reserve_memory(size, work.check)
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from app.http import openings, schemas
 from app.http.context import Context
 from app.http.dependencies import HEAVY, AppContext, Asker, Caller, ExportTurn, JsonObject, Keyed, UseCases
-from app.http.exports import NewExport
+from app.http.exports import ExportResponse, NewExport
 from app.http.files import FORMATS, release_file
 from app.http.headers import negotiated
 from app.http.openapi import problem_responses
@@ -121,7 +121,7 @@ async def follow_release(request: Request, context: AppContext, actor: Caller, i
 )
 def release_data(
     services: UseCases, actor: Caller, wanted: Annotated[_Wanted, Depends(_wanted)], export: NewExport, work: ExportTurn
-) -> Response:
+) -> ExportResponse:
     return release_file(services, actor, wanted.id, wanted.part, wanted.media_type, export, work)
 
 

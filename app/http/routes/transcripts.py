@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from app.http import files
 from app.http.dependencies import HEAVY, AppContext, Caller, ExportTurn
-from app.http.exports import NewExport
+from app.http.exports import ExportResponse, NewExport
 from app.http.openapi import problem_responses
 from app.http.parameters import Route
 
@@ -21,5 +21,5 @@ router = APIRouter(tags=["audit"], route_class=Route, responses=problem_response
     responses={200: {"content": {"application/x-ndjson": {}}}, **problem_responses(404)},
     dependencies=[HEAVY],
 )
-def transcript(context: AppContext, actor: Caller, export: NewExport, work: ExportTurn, id: str) -> Response:
+def transcript(context: AppContext, actor: Caller, export: NewExport, work: ExportTurn, id: str) -> ExportResponse:
     return files.transcript(context, actor, id, export)
