@@ -20,8 +20,8 @@ from scipy.optimize import brentq
 
 from app.estimation.intervals import Estimates
 from app.estimation.tables.joint import Joint
-from app.estimation.tables.residuals import Residuals, Unbiased
-from app.estimation.tails import Term, normal_quantile, quantile
+from app.estimation.tables.residuals import Residuals, Unbiased, reach_alone
+from app.estimation.tails import normal_quantile
 from app.measurements.noise import Noise
 from app.measurements.strategies.tables import Moment, TableStrategy
 from app.policies.table import OutOfReach, Policy, Wanted, dearest
@@ -41,6 +41,8 @@ _NEVER, _LEAST = 1e4, 1e-300
 ANY = 0.95
 #: Laplace noise of so many steps that these do not show.
 _LAPLACE = Noise("laplace", Decimal(1000), 0)
+#: By how much less noise, which reaches by a little more of its deviations, is asked for than what reached too far.
+_STEPPED = 1e-4
 
 
 def places_of(question: Question, groups: IntArray, axis: int, places: int) -> tuple[IntArray, IntArray]:
@@ -475,11 +477,26 @@ class _Terms:
         Raises:
             OutOfReach: when it costs more than is left.
         """
-        known = self._kind.own_quantiles(self._known.joint, confidence)
-        if self._arms(self._known.joint.values, self._before, known).max() <= within:
+        reach = self._kind.own_quantiles(self._known.joint, confidence)
+        if self._arms(self._known.joint.values, self._before, reach).max() <= within:
             return None
         # Of what is bought the answer of the fewest cells reaches farthest.
-        laplace = quantile([Term.of(_LAPLACE, np.ones(1), repeated=self._kind.fewest(self._marginal))], confidence)
+        cells = self._kind.fewest(self._marginal)
+        laplace = reach_alone(_LAPLACE, confidence, cells)
+        while True:
+            buy = self._least(left, within, reach, laplace)
+            # Noise of whole steps reaches a part of one farther than a law without steps.
+            own = reach_alone(buy.noise, confidence, cells)
+            if buy.noise.kind == "laplace" or bool((own <= reach).all()):
+                return buy
+            reach = np.maximum(reach, own * (1 + _STEPPED))
+
+    def _least(self, left: float, within: float, known: FloatArray, laplace: float) -> Wanted:
+        """The least that makes every interval reach no farther than this, where noise reaches so many deviations.
+
+        Raises:
+            OutOfReach: when it costs more than is left.
+        """
 
         def arms(share: float) -> FloatArray:
             found = self._best(share)

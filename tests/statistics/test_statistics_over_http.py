@@ -255,6 +255,23 @@ def test_quantiles_are_declared_numbers(service: Service, tmp_path: Path, lower:
     replays(analyst, id, tmp_path / "t.ndjson")
 
 
+@pytest.mark.parametrize("within", [218.5, 633.365, 1900])
+def test_what_is_bought_for_a_sum_keeps_its_accuracy(service: Service, within: float) -> None:
+    """So that the same question with the same accuracy is not charged again. Would catch noise whose width is told by a
+    law without steps, and its interval by one with them."""
+    numbers = np.random.default_rng(5).integers(18, 96, 3000)
+    spec = {**SPEC, "name": unique("ages"), "budget": {"epsilon": 300.0, "delta": 1e-9}}
+    spec["attributes"] = [{"name": "age", "lower": 18, "upper": 95, "grid": 1}]
+    assert register(service.admin, spec, "\n".join(["age", *map(str, numbers)]).encode(), "rows.csv").status_code == 201
+    analyst, wanted = service.principal("analyst"), {"type": "sum", "of": "age", "within": within}
+    for epsilon in (1.0, 3.0):
+        words = {"dataset": spec["name"], "epsilon": epsilon, "start": "nothing", "share": False}
+        id = analyst.post("/v1/sessions", json=words).raise_for_status().json()["id"]
+        low, high = ask(analyst, id, wanted)["interval"]
+        assert (high - low) / 2 <= within * (1 + 1e-9)
+        assert ask(analyst, id, wanted)["charged_epsilon"] == 0
+
+
 def test_variances_and_quantiles(exact: Service, tmp_path: Path) -> None:
     """Without noise the variance of all is the truth, of groups it is in its interval; quantiles are ranges that hold
     the truth, and come nearer as more is asked. Catches a second moment about another middle, and levels that are told

@@ -547,12 +547,11 @@ class Residuals:
         return found
 
     def _found_reaches(self, question: Question, known: Unbiased, confidence: float) -> FloatArray:
-        errors, normal = known.standard_errors, normal_quantile(confidence)
-        laws = self._laws
+        errors, laws = known.standard_errors, self._laws
         if all(noise.kind == "gaussian" and _steps(noise) >= _MANY_STEPS for noise, _ in laws):
             # No weighed step is longer than its noise's part of the deviation.
             least = min((_steps(noise) for noise, _ in laws), default=math.inf)
-            return np.asarray(errors * (normal * (1 + least**-2 / 24) + 0.5 / least))
+            return np.asarray(errors * _stepped(least, confidence))
         if isinstance(question, Sum):
             estimable = bool(known.estimable) and float(known.variances) > 0
             return np.asarray(reach(self.terms(question), confidence)) if estimable else np.asarray(errors * 0.0)
@@ -1230,6 +1229,19 @@ def _contrasts(
 def _steps(noise: Noise) -> float:
     """The scale of noise in steps of its grid."""
     return math.ldexp(float(noise.scale), noise.bits)
+
+
+def _stepped(steps: float, confidence: float) -> float:
+    """How many deviations Gaussian noise of so many steps reaches at most."""
+    return normal_quantile(confidence) * (1 + steps**-2 / 24) + 0.5 / steps
+
+
+def reach_alone(noise: Noise, confidence: float, cells: int) -> float:
+    """How many deviations a sum of noise over so many cells, or more, is said to reach where nothing else is known."""
+    if noise.kind == "gaussian" and _steps(noise) >= _MANY_STEPS:
+        return _stepped(_steps(noise), confidence)
+    # The fewer noises of whole steps the farther, about.
+    return max(quantile([Term.of(noise, np.ones(1), repeated=cells + n)], confidence) for n in range(3))
 
 
 def _widest(laws: set[tuple[Noise, int]], confidence: float) -> float:
