@@ -23,8 +23,8 @@ from app.curator.mechanisms.protocol import Measured
 from app.curator.mechanisms.release import job_of
 from app.curator.opening import Header, Opening
 from app.releases.finishing import Outcome, finish
-from app.releases.publication import NOTES
-from app.releases.table_results import CONFIDENCE, NUMBERS, Answers, axes_of, columns_of, labels_of
+from app.releases.publication import FORMAT, NOTES
+from app.releases.table_results import CONFIDENCE, NUMBERS, Answers, axes_of, columns_of, counted, labels_of
 from app.spaces.questions import Cells
 from app.spaces.table import TableSpace
 from app.spaces.tensor import Array
@@ -85,7 +85,7 @@ def check(lines: Sequence[bytes], manifest: Mapping[str, Any], tables: Mapping[i
         if columns is None:
             problems.append(f"table {number} has not the rows and columns of its question")
             continue
-        stated = {name: told[number - 1][name] for name in ("attributes", "rows", "sum")}
+        stated = {name: told[number - 1][name] for name in ("attributes", "counts", "rows", "sum")}
         if stated != _stated(space, answers, columns):
             problems.append(f"the manifest says of table {number} what it is not")
         impossible = space.zeros.impossible(answers.question)
@@ -110,7 +110,7 @@ def _misstated(
     if list(manifest["measurements"]) != list(names):
         yield "the manifest does not name the measurements that the transcript has"
     due = {
-        "format": 1,
+        "format": FORMAT,
         "dataset": opening.request.dataset,
         "epsilon": float(opening.request.epsilon),
         "confidence": CONFIDENCE,
@@ -128,6 +128,7 @@ def _stated(space: TableSpace, answers: Answers, columns: Mapping[str, Array]) -
     """What a manifest says of a table, beside its digest."""
     return {
         "attributes": _named(space, answers),
+        "counts": counted(space, answers.question),
         "rows": len(columns["value"]),
         "sum": int(columns["value"].sum()),
     }

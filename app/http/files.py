@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import orjson
 import pyarrow as pa
 
 from app.http.context import Context
@@ -49,7 +50,11 @@ def release_file(
         table = one(table, number)
         if not len(table):
             raise NotFound(f"the release has no table {number}")
-    export.write(FORMATS[media_type](table))
+    if name == "tables" and number is None and media_type == XLSX:
+        _, told, _ = services.releases.data(actor, id, "manifest")
+        export.write(workbook(table, orjson.loads(told)))
+    else:
+        export.write(FORMATS[media_type](table))
     export.release_memory()
     return complete_reply(export, {}, media_type)
 

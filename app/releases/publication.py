@@ -41,12 +41,14 @@ from app.spaces.questions import Cells, Question, Sum
 from app.spaces.tensor import FloatArray, IntArray
 from app.spaces.zeros import NO_ZEROS, Zeros
 
+#: Of manifests.
+FORMAT = 2
 #: What is said of every publication.
 NOTES = (
     "All tables count the same made records, which were looked for so that the tables come near to the best answers of "
     "each alone. So they add up to one another, and every value is a whole number, none negative.",
-    "low and high: an interval of the true count, by the noise of what was measured; it also holds the value. It says "
-    "nothing of what bounds of values or of records a person cut off when the data were registered.",
+    f"low and high: a {CONFIDENCE:.0%} interval of the true count, by the noise of what was measured; it also holds "
+    "the value. It says nothing of what bounds of values or of records a person cut off when the data were registered.",
     "standard_error: how far the value may be off, as far as it is known.",
     "What was measured has noise that protects whoever is in the data; the tables are made of that alone.",
 )

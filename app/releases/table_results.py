@@ -28,7 +28,7 @@ from app.releases.fitting import MOST_CELLS, fit, known_of, projection
 from app.releases.synthetic_table import from_marginals, listed, rounded
 from app.releases.workloads import Marginals, TableWorkload
 from app.spaces.partition import Marginal, Partition
-from app.spaces.questions import Cells, Question
+from app.spaces.questions import Cells, Product, Question, Sum
 from app.spaces.table import TableSpace
 from app.spaces.tensor import Array, FloatArray, IntArray
 from app.spaces.zeros import Zeros
@@ -37,6 +37,8 @@ from app.spaces.zeros import Zeros
 CONFIDENCE = 0.95
 #: The columns of numbers in tables, behind those of attributes.
 NUMBERS = ("value", "standard_error", "low", "high")
+#: Conditions that tell more cells apart are not told in words.
+_MOST_TOLD = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +83,32 @@ def labels_of(space: TableSpace, answers: Answers) -> list[pa.Array]:
         told = pa.array(list(space.values[axis].labels(answers.question.partitions[place].listed()))).cast(pa.string())
         found.append(told.take(pa.array(codes[place])))
     return found
+
+
+def counted(space: TableSpace, question: Question) -> list[dict[str, str]] | None:
+    """Which records a single count is of: those that agree with any of these, each with the label of what some
+    attributes are, by their columns. None of what has an answer for each cell, and where these would be very many.
+    """
+    if not isinstance(question, Sum) or question.cells > _MOST_TOLD:
+        return None
+    if isinstance(question, Product):
+        cells = [[np.flatnonzero(vector) for vector in question.vectors]]
+    else:
+        parts = question.partitions
+        cells = [
+            [np.flatnonzero(part.labels == place) for place, part in zip(cell, parts, strict=True)]
+            for cell in np.argwhere(question.on(parts))
+        ]
+    called = columns_of(space)
+    return [
+        {called[axis]: _label(space, axis, places) for axis, places in zip(question.attributes, cell, strict=True)}
+        for cell in cells
+    ]
+
+
+def _label(space: TableSpace, axis: int, places: IntArray) -> str:
+    (label,) = space.values[axis].labels([places])
+    return "no value" if label is None else str(label)
 
 
 @dataclass(frozen=True, eq=False)

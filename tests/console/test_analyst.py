@@ -18,6 +18,7 @@ from app.services.answering.dispatch import Answering
 from app.services.errors import Unavailable
 from tests.kit.console import Visitor, heading
 from tests.kit.service import JSON, Service, people, unique
+from tests.kit.world import eventually
 
 pytestmark = pytest.mark.api
 
@@ -250,8 +251,9 @@ def test_files_of_an_answer(service: Service, ann: Visitor, name: str) -> None:
     drawn = ann.get(f"{base}.svg")
     assert drawn.text.startswith("<svg")
     assert "attachment" in drawn.headers["content-disposition"]
-    transcript = ann.get(f"/console/sessions/{id}/transcript")
-    assert transcript.content == caller.get(f"/v1/sessions/{id}/transcript").content
+    # What the log has of it may come to be in between.
+    pages = f"/console/sessions/{id}/transcript", f"/v1/sessions/{id}/transcript"
+    eventually(lambda: ann.get(pages[0]).content == caller.get(pages[1]).content)
     assert caller.get(f"/v1/sessions/{id}").json()["sequence"] == 1
     for path in (
         f"{base}.xml",

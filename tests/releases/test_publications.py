@@ -29,8 +29,9 @@ from app.measurements.pieces import Counts
 from app.releases import publication, table_results
 from app.releases.publication import Target, missing, moved, published
 from app.releases.workloads import Marginals
+from app.services.dummy_records import encoded
 from app.services.exports import MOST_EACH
-from app.services.publications import digest, workbook
+from app.services.publications import differing, digest, workbook
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Question
 from app.spaces.tensor import IntArray
@@ -183,6 +184,35 @@ def test_texts_are_no_formulas() -> None:
     assert cells == [("s", "=1+1"), ("s", "a\N{REPLACEMENT CHARACTER}b")]
 
 
+@pytest.mark.unit
+def test_a_workbook_is_that_of_its_tables() -> None:
+    """Would catch a cell that was altered, a sheet that is gone, and one that is said to differ and does not: a label
+    that is a number, one that breaks a file, and one that there is none of."""
+    labels = {1: ["7", "=1+1", "a\x00b", None], 2: ["b", "b", "c", "d"]}
+    parts = [
+        pa.table(
+            {
+                "table": pa.array([number] * 4, pa.int32()),
+                "name": pa.array(names, pa.string()),
+                "value": pa.array([3, 0, 12_345, 1], pa.int64()),
+                "standard_error": [1.8, None, 1e-7, 0.1 + 0.2],
+            }
+        )
+        for number, names in labels.items()
+    ]
+    told = {"table": 1, "attributes": ["name"], "counts": None, "sum": 9, "rows": 4}
+    facts = {"dataset": "d", "release": "r", "confidence": 0.95, "epsilon": 0.5, "notes": []}
+    book = workbook(pa.concat_tables(parts), {**facts, "tables": [told]})
+    tables = {number: encoded(part.drop_columns(["table"]), "csv") for number, part in enumerate(parts, start=1)}
+    assert differing(book, tables) == []
+    for was, becomes in ((b"12345", b"12346"), (b"1.8", b"1.9"), (b"=1+1", b"2")):
+        altered = {**tables, 1: tables[1].replace(was, becomes)}
+        assert differing(book, altered) == ["table 1 of tables.xlsx is not that of table-1.csv"], was
+    assert differing(book, {**tables, 1: tables[1] + b"x,1,1\n"})
+    assert differing(book, {1: tables[1]}) == ["tables.xlsx has not a sheet for each table, and one of notes"]
+    assert differing(book[:-30], tables) == ["tables.xlsx is no workbook"]
+
+
 def publish(client: httpx.Client, dataset: str, **asked: Any) -> JSON:
     reply = client.post("/v1/releases", json={"dataset": dataset, "method": "publication", "epsilon": 0, **asked})
     assert reply.status_code == 202, reply.text
@@ -246,6 +276,7 @@ class TestOverHttp:
             )
         assert [told["sum"] for told in manifest["tables"][:2]] == [15_000, 15_000]
         assert manifest["tables"][0]["attributes"] == ["sex", "age"]
+        assert [told["counts"] for told in manifest["tables"]] == [None, None, [{"sex": "female"}]]
         lines = (
             service.principal("auditor").get(f"/v1/sessions/{state['id']}/transcript").content.splitlines(keepends=True)
         )
@@ -305,6 +336,7 @@ class TestOverHttp:
             lambda told: told["tables"][0].update(sum=-5),
             lambda told: told["tables"][0].update(rows=1),
             lambda told: told["tables"][0].update(attributes=["age"]),
+            lambda told: told["tables"][2].update(counts=[{"sex": "male"}]),
             lambda told: told["tables"].append(told["tables"][0] | {"sha256": "ab" * 32}),
         ):
             told = copy.deepcopy(manifest)
@@ -379,6 +411,13 @@ class TestOverHttp:
         header, *rows = book["table 1"].iter_rows(values_only=True)
         assert header == ("sex", "age", "value", "standard_error", "low", "high")
         assert sum(row[2] for row in rows) == 15_000
+        notes = [cell for (cell,) in book["notes"].iter_rows(values_only=True)]
+        assert dataset in notes[0]
+        assert "95%" in notes[0]
+        assert notes[1] == "table 1: records by sex, age; 15,000 together"
+        assert notes[3].startswith("table 3: records with sex female; ")
+        alone = analyst.get(f"/v1/releases/{state['id']}/data", params={"part": "table-1"}, headers={"Accept": XLSX})
+        assert openpyxl.load_workbook(io.BytesIO(alone.content)).sheetnames == ["data"]
         assert all(row[4] <= row[2] <= row[5] for row in rows)
 
     def test_what_is_missing_can_be_bought(self, service: Service) -> None:

@@ -41,11 +41,12 @@ def audit_publication(
     as_json: AsJson = False,
 ) -> None:
     """Check published tables by the transcript of their release: make them anew from what was measured, and hold the
-    manifest and every number against that.
+    manifest and every number against that; and the workbook, if there is one, against the tables.
 
     Exit code 1 when something does not follow.
     """
     from app.audit.publications import check
+    from app.services.publications import differing
     from app.verifying.transcript import replay_file
 
     with _replaying() as progress:
@@ -57,13 +58,15 @@ def audit_publication(
         names = [int(each["table"]) for each in manifest["tables"]]
         tables = {name: (folder / f"table-{name}.csv").read_bytes() for name in names}
         found = check(transcript.read_bytes().splitlines(), manifest, tables)
+        book = folder / "tables.xlsx"
+        problems = [*found.problems, *(differing(book.read_bytes(), tables) if book.exists() else ())]
     except (KeyError, TypeError, ValueError, OSError):
         raise Refusal("the folder has no manifest.json with the tables that it names") from None
     if as_json:
-        print_json({"ok": found.ok, "same": found.same, "problems": list(found.problems)})
-    for problem in () if as_json else found.problems:
+        print_json({"ok": not problems, "same": found.same and not problems, "problems": problems})
+    for problem in () if as_json else problems:
         say(problem)
-    if not found.ok:
+    if problems:
         raise Refusal("the publication does not follow from what was measured")
     if not as_json:
         alike = "every number is the one computed here" if found.same else "a rounding differs here, within intervals"
