@@ -549,6 +549,11 @@ def test_a_killed_worker_of_a_cluster_is_no_end(empty_cluster: Dask, tmp_path: P
     """SIGKILL in the midst: the cluster begins anew on another worker, and progress does not go back. Catches a release
     that fails of a machine that was turned off.
     """
+    for (
+        each
+    ) in empty_cluster.workers:  # dead ones that the scheduler does not miss yet are given the task again, in vain
+        each.kill()
+        each.wait()
     worker = empty_cluster.begin_worker()
     first = tmp_path / "first"
     task = (
@@ -558,8 +563,7 @@ def test_a_killed_worker_of_a_cluster_is_no_end(empty_cluster: Dask, tmp_path: P
     ).encode()
     asked = Asked(DaskFinisher(empty_cluster.cluster, MEMORY, 600.0), task)
     eventually(first.exists)
-    for each in empty_cluster.workers:
-        each.kill()
+    worker.kill()
     worker.wait()
     empty_cluster.begin_worker()
     assert asked.ended() is None
