@@ -137,7 +137,11 @@ class Settings(BaseSettings):
         "against a real account: bigquery, snowflake, trino. Unset: none.",
     )
     source_queries: int = Field(
-        2, ge=1, le=64, description="How many questions to sources are counted at a time, of different principals."
+        2,
+        ge=1,
+        le=64,
+        description="How many questions to sources are counted at a time, of different principals: of files, and of "
+        "each connection.",
     )
     source_deadline_seconds: float = Field(
         600.0, gt=0, le=86400, description="Longest time in which a source counts what it is asked; then it is ended."

@@ -62,6 +62,7 @@ class AskedCounts:
             take minutes.
         kept: what was told before.
         seconds: after which whoever waits for more goes on, however long it takes; 0 where nobody declared it.
+        place: where they are counted, as :class:`~app.spaces.counts.NotCounted` has it.
     """
 
     def __init__(
@@ -71,8 +72,10 @@ class AskedCounts:
         ask: Callable[[Sequence[CellCounts]], list[IntArray]],
         kept: KeptCounts,
         seconds: float = 0.0,
+        place: str = "",
     ) -> None:
-        self.shape, self._records, self._ask, self._kept, self._seconds = shape, records, ask, kept, seconds
+        self.shape, self._records, self._ask, self._kept = shape, records, ask, kept
+        self._seconds, self._place = seconds, place
         self._known: dict[str, CellCounts] = {}
         self._arrays: OrderedDict[str, IntArray] = OrderedDict()
         #: What somebody waits for, or gave up.
@@ -122,7 +125,7 @@ class AskedCounts:
                 self._wanted.update((name_of(needed), needed) for needed in lacking)
                 while len(self._wanted) > MOST_GATHERED:
                     self._wanted.popitem(last=False)
-            raise NotCounted(lambda: self._count(lacking), self._seconds)
+            raise NotCounted(lambda: self._count(lacking), self._seconds, self._place)
         return (_told(tally, needed, counts) for tally, needed, counts in found)
 
     def _found(self, needed: CellCounts) -> IntArray | None:

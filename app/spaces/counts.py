@@ -218,11 +218,12 @@ class NotCounted(Exception):
     Attributes:
         count: has them counted, which may take minutes; then the same is asked again. It raises what counting meets.
         seconds: after which whoever asked goes on, however long counting takes, where the declaration says it; else 0.
+        place: of those that count apart from one another; empty for what is counted here.
     """
 
-    def __init__(self, count: Callable[[], None], seconds: float = 0.0) -> None:
+    def __init__(self, count: Callable[[], None], seconds: float = 0.0, place: str = "") -> None:
         super().__init__("numbers are yet to be counted where the records are")
-        self.count, self.seconds = count, seconds
+        self.count, self.seconds, self.place = count, seconds, place
 
 
 class ExactCounts(Protocol):

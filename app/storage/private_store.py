@@ -248,8 +248,14 @@ class VaultStore:
 
     def _asked(self, space: Space, name: str, data: SourceData) -> ExactCounts:
         """The numbers of records that stay where they are."""
+        sources = self._sources
         return AskedCounts(
-            space.shape, data.mass, self._sources.asking(data), self._kept.of(name), self._sources.seconds(data)
+            space.shape,
+            data.mass,
+            sources.asking(data),
+            self._kept.of(name),
+            sources.seconds(data),
+            sources.place(data),
         )
 
     def _coded(self, space: Space, name: str, kept: VaultEntry, data: CodesData) -> ExactCounts:

@@ -89,7 +89,6 @@ def asked(sources: Sources, data: SourceData, analysts: int, seed: int, *, gathe
 
     pairs = [(a, b) for a in range(len(SIZES)) for b in range(a + 1, len(SIZES))]
     chosen = np.random.default_rng(seed).permutation(len(pairs))[:analysts]
-    parked.start()
     began = time.perf_counter()
     for number, pair in enumerate(chosen):
         axes = pairs[pair]

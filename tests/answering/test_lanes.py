@@ -170,7 +170,6 @@ class Process:
             tracer=UNTRACED,
         )
         self.context.aside.start()
-        self.context.parked.start()
         self.lane = Lane(self.context, "lane", Memory(1 << 28))
         self.waiting, self.deferred = TicketQueue(), Deferred(lambda: self.now)
         self.residents = Residents(private, self.noise, snapshots, Memory(1 << 28), "lane", lambda: None)

@@ -21,7 +21,7 @@ from app.spaces.counts import NotCounted
 from app.storage import private_store
 from tests.kit.patience import patience
 from tests.kit.plain_counts import PlainCounts
-from tests.kit.world import ADMIN, HIT, World, distinct_queries, query, wait
+from tests.kit.world import ADMIN, HIT, World, distinct_queries, eventually, query, wait
 
 pytestmark = pytest.mark.adversarial
 
@@ -236,7 +236,6 @@ def test_whoever_waited_goes_on_after_whole_ticks() -> None:
     ends: list[str] = []
     late_ones: list[None] = []
     parked = Parked(8, 0.1, SimpleNamespace(tallied=ends.append, late_source=lambda: late_ones.append(None)))
-    parked.start()
     back: dict[float, float] = {}
     done = threading.Semaphore(0)
     began = time.monotonic()
@@ -262,6 +261,26 @@ def test_whoever_waited_goes_on_after_whole_ticks() -> None:
     late = patience(0.09)
     for number, ticks in enumerate([1, 2, 3, 1, 5, 5, 6]):
         assert ticks * 0.1 <= back[number] + 1e-3 < ticks * 0.1 + late, (number, back)
+
+
+def test_an_engine_that_is_silent_keeps_nobody_from_another() -> None:
+    """As many questions as are counted at a time wait for one: another engine, and what is counted here, go on. Would
+    catch places that all engines share, of which the slowest has all in the end."""
+    parked = Parked(2, 0.01, SimpleNamespace(tallied=lambda _: None, late_source=lambda: None))
+    silent, told, done = threading.Event(), list[str](), threading.Semaphore(0)
+    try:
+        for number in range(3):
+            parked.wait(f"ann-{number}", NotCounted(silent.wait, place="clinic"), lambda error: told.append("late"))  # type: ignore[arg-type]
+        for place in ("", "other", ""):
+            parked.wait("ben", NotCounted(lambda: None, place=place), lambda error: done.release())
+        for _ in range(3):
+            assert done.acquire(timeout=patience(5))
+        assert told == []
+        assert len(parked) == 3
+    finally:
+        silent.set()
+    eventually(lambda: told == ["late"] * 3)
+    parked.stop()
 
 
 def test_numbers_that_are_not_what_was_registered_any_more_answer_nothing(world: World) -> None:

@@ -172,7 +172,6 @@ def test_waiting_for_a_source_is_told_when_the_tick_is_over() -> None:
     tracer = SimpleNamespace(part=lambda name, within, began, ended, **more: told.append((name, ended - began, more)))
     parked = Parked(1, 0.4, SimpleNamespace(tallied=lambda _: None, late_source=lambda: None), tracer)  # type: ignore[arg-type]
     done = threading.Event()
-    parked.start()
     parked.wait("ann", NotCounted(lambda: None), lambda _: done.set(), Trace("0" * 32, "0" * 16))
     assert done.wait(60)
     parked.stop()

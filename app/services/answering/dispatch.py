@@ -89,7 +89,6 @@ class Answering:
         """Start the lanes."""
         self._refiller.start()
         self.context.aside.start()
-        self.context.parked.start()
         for lane in self._lanes:
             lane.start()
 

@@ -488,7 +488,7 @@ def _both(lacking: NotCounted, others: NotCounted) -> NotCounted:
         lacking.count()
         others.count()
 
-    return NotCounted(count, lacking.seconds)
+    return NotCounted(count, lacking.seconds, lacking.place)
 
 
 def _begun(work: Work) -> list[Ticket]:

@@ -40,29 +40,43 @@ class Meter(Protocol):
 class Parked:
     """Has numbers counted for whoever waits for them, principals in turn.
 
+    Engines outside count apart from one another and from this machine: one that has fallen silent keeps nobody waiting
+    for another.
+
     Args:
-        queries: how many are counted at a time.
+        queries: how many are counted at a time, here and by each engine outside.
         tick_seconds: of what an engine's time may tell.
         meter: told how each counting ended.
         tracer: told when whoever waited went on.
     """
 
     def __init__(self, queries: int, tick_seconds: float, meter: Meter, tracer: Tracer = UNTRACED) -> None:
-        self._aside, self._tick, self._meter = Aside("source", queries), tick_seconds, meter
-        self._tracer = tracer
+        self._queries, self._tick, self._meter, self._tracer = queries, tick_seconds, meter, tracer
+        self._asides: dict[str, Aside] = {}
+        self._stopped, self._lock = False, threading.Lock()
         self._waiting: set[object] = set()
 
     def __len__(self) -> int:
         """How many requests wait."""
         return len(self._waiting)
 
-    def start(self) -> None:
-        """Begin."""
-        self._aside.start()
-
     def stop(self) -> None:
         """Begin nothing more."""
-        self._aside.stop()
+        with self._lock:
+            self._stopped = True
+            for aside in self._asides.values():
+                aside.stop()
+
+    def _at(self, place: str) -> Aside:
+        """Who counts at a place."""
+        with self._lock:
+            found = self._asides.get(place)
+            if found is None:
+                found = self._asides[place] = Aside("source", self._queries)
+                found.start()
+                if self._stopped:
+                    found.stop()
+            return found
 
     def wait(
         self,
@@ -91,7 +105,7 @@ class Parked:
             later.start()
 
         self._waiting.add(mark)
-        self._aside.do(actor, work)
+        self._at(lacking.place).do(actor, work)
 
     def _left(self, began: float, declared: float) -> float:
         """Seconds until as many have passed as are declared, or until a whole number of ticks has."""

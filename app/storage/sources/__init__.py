@@ -193,6 +193,11 @@ class Sources:
         """After how many seconds replies leave for which records are counted; 0 where the declaration does not say."""
         return float(json.loads(data.about.tobytes())["spec"].get("answer_seconds") or 0)
 
+    @staticmethod
+    def place(data: SourceData) -> str:
+        """Where it is counted: by the engine of a connection, or here where it has none."""
+        return str(json.loads(data.about.tobytes())["spec"]["source"].get("connection") or "")
+
     def asking(self, data: SourceData) -> Callable[[Sequence[CellCounts]], list[IntArray]]:
         """What asks the records of a table, as long as they are those that were registered."""
         about = data.about.tobytes()
