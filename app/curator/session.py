@@ -226,6 +226,14 @@ class Session:
         made.state = self._answering.apart(self.state)
         return made
 
+    def pass_by(self, query: Query, due: Answer | Due) -> None:
+        """Take it that a question was answered so, whatever was released: its place is used and what it costs is spent,
+        but nothing is learnt. Of a session apart alone.
+        """
+        if not isinstance(due, Answer) or due.source != "cached":
+            self.queries_asked += 1
+            self._answering.pass_by(self.state, query, due)
+
     def foretold(self, query: Query, due: Due) -> FloatArray | None:
         """How far the intervals of a question's answers are to reach to either side if what is due releases them; NaN
         of those of which that is not known, None where it is known of none.

@@ -49,17 +49,14 @@ async def _asked(
     assert isinstance(select, Select)
     known = None if select.explain else await run_in_threadpool(context.services.sql.known, key)
     if known is None:
-        priced = await answer(context, request, actor, Ticket("prices", id, actor.name, select.questions))
+        asked = Ticket("prices", id, actor.name, select.questions, in_turn=True)
+        priced = await answer(context, request, actor, asked)
         prices = orjson.loads(priced)["prices"]
         if select.explain:
             return explained(select, prices)
         check_prices(read, prices)
-        known = await answer(context, request, actor, Ticket("batch", id, actor.name, _held(select), key))
+        # What was priced may cost more by now.
+        batch = Ticket("batch", id, actor.name, select.questions, key, most=select.at_most)
+        known = await answer(context, request, actor, batch)
     answers = orjson.loads(known)["answers"]
     return await run_in_threadpool(answered, select, answers)
-
-
-def _held(select: Select) -> list[dict[str, Any]]:
-    """The questions of a statement, none of which may cost more than all: what was priced may cost more by now."""
-    held = {} if select.at_most is None else {"at_most": select.at_most}
-    return [question | held for question in select.questions]

@@ -232,13 +232,14 @@ class Policy:
         self._based = False
 
     def copied(self) -> Self:
-        """Another to decide with: the fits that it makes, from which later ones start, it remembers for itself. What it
-        is told of it shares with this one: it must be told nothing.
+        """Another to decide with: the fits that it makes, from which later ones start, and what was asked of it, it
+        remembers for itself. What was measured it shares with this one: it must learn nothing.
         """
         if self.mode == "table" and self.residuals.begun:
             self._whole_fit()  # the same whenever it is made, and takes long
         made = copy(self)
         made.fits = self.fits.copied()
+        made._sets, made._paid = dict(self._sets), self._paid.copy()
         return made
 
     @property

@@ -142,7 +142,7 @@ def check_prices(asked: Asked, prices: Sequence[Mapping[str, Any]]) -> None:
 
     Args:
         asked: the statement.
-        prices: of its questions, each as if it came next, or the problem document in its place.
+        prices: of its questions, each behind those before it, or the problem document in its place.
 
     Raises:
         SqlRefused, CuratorError: what the first question would be refused with.

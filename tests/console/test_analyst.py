@@ -343,6 +343,7 @@ def test_statements(service: Service, ann: Visitor, name: str) -> None:
     priced = ann.form(path, {**form, "do": "price"})
     assert "What it would cost" in priced.text
     assert caller.get(f"/v1/sessions/{id}").json()["sequence"] == 0
+    form |= hidden(priced)
     for _ in range(2):
         assert "The result" in ann.form(path, {**form, "do": "ask"}).text
     assert caller.get(f"/v1/sessions/{id}").json()["sequence"] == 1
@@ -356,6 +357,26 @@ def test_statements(service: Service, ann: Visitor, name: str) -> None:
         assert "line 1, column 12:" in first.text
     nothing = ann.form(path, {**form, "statement": f'SELECT sex FROM "{name}" LIMIT 0', "do": "price"})
     assert "What it would cost" in nothing.text
+
+
+def test_a_statement_is_paid_for_as_it_was_shown(service: Service, ann: Visitor, name: str) -> None:
+    """Nothing is asked but the very statement whose price was shown, in that session and for that price at most.
+    Catches another text, another session, no price at all, and a price that has grown meanwhile."""
+    path, caller = f"/console/datasets/{name}/sql", api(service, ann)
+    words = {"dataset": name, "mechanism": {"construction": "gaussian"}, "epsilon": 0.1, "max_queries": 5}
+    id, other = (caller.post("/v1/sessions", json=words).raise_for_status().json()["id"] for _ in range(2))
+    wanted, another = (f'SELECT {what}, COUNT(*) FROM "{name}" GROUP BY {what}' for what in ("sex, age", "age"))
+    form = {"session": id, "statement": wanted, "nonce": "m" * 20}
+    shown = hidden(ann.form(path, {**form, "do": "price"}))
+    assert float(shown["at_most"]) > 0
+    for changes in ({"statement": another}, {"session": other}, {"seen": ""}, {"at_most": ""}, {"at_most": "0"}):
+        page = ann.form(path, {**form, **shown, **changes, "do": "ask"}).text
+        assert "Not asked" in page, changes
+        assert "What it would cost" in page
+    for each in (id, other):
+        assert caller.get(f"/v1/sessions/{each}").json()["sequence"] == 0
+    assert "The result" in ann.form(path, {**form, **shown, "do": "ask"}).text
+    assert caller.get(f"/v1/sessions/{id}").json()["spent_epsilon"] <= float(shown["at_most"]) * (1 + 1e-9)
 
 
 def test_a_release(service: Service, ann: Visitor, name: str) -> None:

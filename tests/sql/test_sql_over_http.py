@@ -143,6 +143,45 @@ def test_explain_tells_prices_and_asks_nothing(service: Service, analyst: httpx.
     assert (again["epsilon"], again["source"]) == (0, "cached")
 
 
+def charges(analyst: httpx.Client, session: JSON, statement: str, **more: Any) -> tuple[float, list[float], float]:
+    """What EXPLAIN says a statement costs, what each of its answers cost, and what all cost by the session's books."""
+    told = analyst.post(f"/v1/sessions/{session['id']}/sql", json={"statement": f"EXPLAIN {statement}"}).json()
+    place = [column["name"] for column in told["columns"]].index("epsilon")
+    price, before = sum(row[place] for row in told["rows"]), state(analyst, session)["spent_epsilon"]
+    asked = {"statement": statement} | {name: value(price) for name, value in more.items()}
+    reply = analyst.post(f"/v1/sessions/{session['id']}/sql", json=asked)
+    answers = [answer["charged_epsilon"] for answer in reply.json().get("answers", [])]
+    return price, answers, state(analyst, session)["spent_epsilon"] - before
+
+
+def test_a_price_is_that_of_a_question_behind_those_before_it(service: Service, analyst: httpx.Client) -> None:
+    """Free ones use places of the session up, so that those behind have larger shares. Would catch prices that are each
+    as if it came next."""
+    table = registered(service)
+    for questions in (6, 12, 20):
+        session = opened(analyst, table, epsilon=2.0, max_queries=questions)
+        free = ", ".join(f"COUNT(*) AS n{k}" for k in range(4))
+        many = f'SELECT {free}, SUM(hours) FROM "{table}" WHERE code = {questions % 3}'
+        price, answers, spent = charges(analyst, session, many)
+        assert sum(answers) == pytest.approx(price, rel=1e-6)
+        assert spent == pytest.approx(price, rel=1e-6)
+
+
+@pytest.mark.parametrize("part", [1.0, 0.9, 0.5])
+def test_all_answers_together_cost_no_more_than_was_allowed(
+    service: Service, analyst: httpx.Client, monkeypatch: pytest.MonkeyPatch, part: float
+) -> None:
+    """Whatever was priced before. Would catch a bound that each question of a statement has to itself."""
+    table = registered(service)
+    monkeypatch.setattr("app.http.statements.check_prices", lambda *_: None)
+    for seed in range(3):
+        session = opened(analyst, table, epsilon=2.0, max_queries=9)
+        statistics = "COUNT(*), COUNT(hours), SUM(hours), MEDIAN(hours), AVG(hours)"
+        statement = f'SELECT {statistics} FROM "{table}" WHERE code = {seed}'
+        price, _, spent = charges(analyst, session, statement, at_most=lambda price: price * part)
+        assert spent <= price * part * (1 + 1e-9)
+
+
 def test_a_result_is_an_arrow_table(analyst: httpx.Client, table: str, session: JSON) -> None:
     """Would catch columns of other types, and lists of quantiles that are told one by one."""
     statement = (

@@ -363,6 +363,11 @@ class AnsweringMechanism(SessionMechanism[S]):
         """
         return state
 
+    def pass_by(self, state: S, query: Query, due: Answer | Due) -> None:
+        """Take it that a question was answered so, whatever was released, in a state apart: for those that later shares
+        depend on that.
+        """
+
     def foretold(self, state: S, query: Query, due: Due) -> FloatArray | None:
         """How far the intervals of a question's answers are to reach to either side if what is due releases them, as
         public things tell; NaN of those of which that is not known, None where it is known of none.

@@ -140,6 +140,14 @@ class TableMechanism(RecordedMechanism[Evidence]):
         """A copy: fits start from the last ones that were made."""
         return state.copied()
 
+    def pass_by(self, state: Evidence, query: Query, due: Answer | Due) -> None:
+        """What a purchase costs is spent, and the question has been asked."""
+        counts = answerer_of(query, self._space).counts
+        if isinstance(due, Buy):
+            state.left = state.left.minus(due.price)
+        if not counts.is_zero:
+            state.policy.note(counts.question, paid=isinstance(due, Buy))
+
     def foretold(self, state: Evidence, query: Query, due: Due) -> FloatArray | None:
         """As far as noise tells; of a statistic as if what is expected were measured."""
         assert isinstance(due, Buy)

@@ -43,6 +43,8 @@ SLICE_SECONDS = 0.05
 #: How long a turn waits for rows that another process holds: longer than turns take, which then follow one another as
 #: they come.
 PATIENCE_SECONDS = 0.1
+#: By how much what answers cost may pass what they may, as sums are rounded.
+_ROUNDED = 1e-12
 #: Questions of a request whose numbers are counted ahead, when one before them waits.
 MOST_AHEAD = 256
 #: Pauses between the tries of a commit that fails; the last one again and again.
@@ -458,8 +460,13 @@ class Groups:
         began = time.thread_time()
         try:
             if ticket.prices:
-                return orjson.dumps(self._rounds.price(live, asked))
-            return orjson.dumps(self._rounds.answer(live, asked, work))
+                if ticket.in_turn and ticket.ahead is None:
+                    ticket.ahead = live.session.apart()
+                return orjson.dumps(self._rounds.price(live, asked, ticket.ahead))
+            left = None if ticket.most is None else ticket.most * (1 + _ROUNDED) - ticket.charged
+            answer = self._rounds.answer(live, asked, work, left)
+            ticket.charged += answer["charged_epsilon"]
+            return orjson.dumps(answer)
         except CuratorError as error:
             if ticket.single:
                 raise

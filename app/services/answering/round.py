@@ -61,14 +61,15 @@ class Rounds:
     def __init__(self, context: LaneContext, residents: Residents) -> None:
         self._context, self._residents = context, residents
 
-    def answer(self, live: Live, asked: Any, work: Work) -> dict[str, Any]:
-        """One answer: decided, played if a round is due, and recorded in memory and in the work.
+    def answer(self, live: Live, asked: Any, work: Work, most: float | None = None) -> dict[str, Any]:
+        """One answer: decided, played if a round is due, and recorded in memory and in the work. It costs at most so
+        much of epsilon, where that is said.
 
         Raises:
             CuratorError: when the query is refused; nothing was drawn, and nothing is recorded.
         """
         session = live.session
-        query, target, due = self._consider(live, session, asked)
+        query, target, due = self._consider(live, session, asked, most)
         work.base.setdefault(live.row.id, live.row)
         price = None
         if not isinstance(due, Answer):
@@ -89,18 +90,23 @@ class Rounds:
         except CuratorError as error:
             raise _Unfinished from error
 
-    def price(self, live: Live, asked: Any) -> dict[str, Any]:
+    def price(self, live: Live, asked: Any, ahead: Session | None = None) -> dict[str, Any]:
         """What a question would cost as the session stands: the decision on it, from public things alone, of which
-        nothing is carried out, recorded or remembered.
+        nothing is carried out, recorded or remembered. Or as a session apart stands, to which it then has come.
 
         Raises:
             CuratorError: as :meth:`answer`, where that would be refused.
         """
-        session = live.session.apart()
+        session = live.session.apart() if ahead is None else ahead
         query, target, due = self._consider(live, session, asked)
-        return price_view(session, live.row, asked, query, due, target)
+        found = price_view(session, live.row, asked, query, due, target)
+        if ahead is not None:
+            session.pass_by(query, due)
+        return found
 
-    def _consider(self, live: Live, session: Session, asked: Any) -> tuple[Query, Target, Answer | Due]:
+    def _consider(
+        self, live: Live, session: Session, asked: Any, most: float | None = None
+    ) -> tuple[Query, Target, Answer | Due]:
         """What is asked, how well it is wanted, and what becomes of it, by the session or one apart from it."""
         question = compiled(session.dataset.space, asked, self._residents.room)
         query = question.query
@@ -108,8 +114,9 @@ class Rounds:
         if max(len(query.canonical_bytes), len(query.blob or b"")) > RECORD_BYTES:
             raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
         due = session.consider(query, unverified=question.unverified, target=target)
-        if question.at_most is not None and not isinstance(due, Answer):
-            _check_cost(session.plan, due.price, question.at_most, live.row)
+        bounds = [bound for bound in (question.at_most, most) if bound is not None]
+        if bounds and not isinstance(due, Answer):
+            _check_cost(session.plan, due.price, max(0.0, min(bounds)), live.row)
         return query, target, due
 
     def _play(self, live: Live, due: Due, private: Units) -> Units | None:

@@ -37,6 +37,10 @@ class Ticket:
         left: whether who sent it has hung up: what was not begun of it is not computed.
         trace: the request that it belongs to, where that is followed.
         came: when it began to wait for its turn, in seconds since 1970.
+        most: the epsilon that all its answers together may cost; None for any.
+        charged: what those that it has cost.
+        in_turn: whether each of its prices is that of a question behind those before it, and not of the next one.
+        ahead: a session apart to which the questions before have come.
     """
 
     kind: Literal["ask", "batch", "price", "prices", "close"]
@@ -55,6 +59,10 @@ class Ticket:
     left: bool = False
     trace: Trace | None = field(default_factory=FOLLOWED.get)
     came: float = field(default_factory=time.time)
+    most: float | None = None
+    charged: float = 0.0
+    in_turn: bool = False
+    ahead: Any = None
 
     @property
     def prices(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +12,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.curator.errors import PlanInfeasible
 from app.declarations.errors import CuratorError
 from app.http.console.asking import form_key, refusal_of
 from app.http.console.gate import Analyst, ConsoleRoute, Form, OwnForm
+from app.http.console.numbers import number_of
 from app.http.console.rendering import page
 from app.http.context import Context
 from app.http.dependencies import AppContext
@@ -44,14 +47,22 @@ async def ask(request: Request, context: AppContext, login: Analyst, form: OwnFo
             form,
             refusal={"title": "There is no open session", "detail": "open one first"},
         )
-    nonce = form.get("nonce") or secrets.token_urlsafe(16)
-    key = form_key(login.principal, f"/v1/sessions/{session}/sql", nonce, {"statement": text}) if do == "ask" else None
+    nonce, most = form.get("nonce") or secrets.token_urlsafe(16), number_of(form.get("at_most"))
+    # Nothing is paid but for the very statement whose price was shown, in that session, and no more than that.
+    seen = most is not None and secrets.compare_digest(form.get("seen"), _mark(session, text))
+    key = form_key(login.principal, f"/v1/sessions/{session}/sql", nonce, {"statement": text})
     try:
-        result = await result_of(request, context, login.principal, session, text, None, key, explain=do != "ask")
+        if do == "ask" and seen:
+            try:
+                result = await result_of(request, context, login.principal, session, text, most, key)
+                return await _page(request, context, login, name, text, form, result=result, asked=True)
+            except PlanInfeasible:
+                pass  # it costs more by now, or cannot be had at all: which, its price says
+        priced = await result_of(request, context, login.principal, session, text, None, None, explain=True)
     except CuratorError as error:
         told = refusal_of(error)
         return await _page(request, context, login, name, text, form, refusal=told, place=error.extra, status=422)
-    return await _page(request, context, login, name, text, form, result=result, asked=do == "ask")
+    return await _page(request, context, login, name, text, form, result=priced, anew=do == "ask")
 
 
 async def _page(
@@ -64,11 +75,13 @@ async def _page(
     *,
     result: dict[str, Any] | None = None,
     asked: bool = False,
+    anew: bool = False,
     refusal: dict[str, str] | None = None,
     place: Mapping[str, Any] | None = None,
     status: int = 200,
 ) -> Response:
     told = await run_in_threadpool(_told, context, login.principal, name, "" if form is None else form.get("session"))
+    session = told["session"]
     return page(
         request,
         "sql.html.jinja",
@@ -80,6 +93,8 @@ async def _page(
         result=result,
         total=None if result is None or asked else _total(result),
         asked=asked,
+        anew=anew,
+        seen="" if session is None else _mark(session["id"], text),
         refusal=refusal,
         marked=_marked(text, place),
     )
@@ -91,6 +106,11 @@ def _told(context: Context, actor: Principal, name: str, session: str) -> dict[s
     chosen = next((each for each in mine if each["id"] == session), mine[0] if mine else None)
     attributes = dataset["domain"].get("attributes", [])
     return {"dataset": dataset, "sessions": mine, "session": chosen, "attributes": attributes}
+
+
+def _mark(session: str, text: str) -> str:
+    """What a price is of."""
+    return hashlib.sha256(f"{session}\n{text}".encode()).hexdigest()
 
 
 def _total(result: dict[str, Any]) -> float | None:
