@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from html import unescape
 from time import sleep
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -17,7 +18,7 @@ from app.declarations.errors import CuratorError
 from app.services.answering.dispatch import Answering
 from app.services.errors import Unavailable
 from tests.kit.console import Visitor, heading
-from tests.kit.service import JSON, Service, people, unique
+from tests.kit.service import JSON, PEOPLE, Service, people, register, unique
 from tests.kit.world import eventually
 
 pytestmark = pytest.mark.api
@@ -331,6 +332,56 @@ def test_names_are_text_wherever_they_stand(service: Service, ann: Visitor, name
         reply = ann.get(path)
         assert reply.status_code == 200, path
         assert "<b onclick" not in reply.text, path
+
+
+def test_names_with_letters_that_nobody_sees(service: Service, ann: Visitor) -> None:
+    """Joiners, as Persian and emoji have them, and soft hyphens: asked by the form and by SQL, again and again. Catches
+    a field that comes back with another text than was put in; what is no field still spells them out."""
+    odd, label, spec = "می\u200cخواهم", "so\xadft \U0001f469\u200d\U0001f680", {**PEOPLE, "name": unique("letters")}
+    spec["attributes"] = [{"name": odd, "values": [label, "b"]}]
+    assert register(service.admin, spec, f"{odd}\n{label}\nb\n".encode(), "rows.csv").status_code == 201
+    page = ann.get(opened(ann, spec["name"]))
+    id, fields = hidden(page)["session"], {"where-0": odd, "op-0": "is", "value-0": label}
+    for do in ("price", "price", "ask"):
+        page = ask(ann, spec["name"], page, **fields, do=do)
+        if do == "price":
+            assert f'value="{odd}" selected' in page.text
+            assert f'value="{label}"' in page.text
+            assert "⟨U+200C⟩" in page.text
+    assert page.status_code == 303, page.text
+    path = f"/console/datasets/{spec['name']}/sql"
+    text = f'SELECT "{odd}", COUNT(*) FROM "{spec["name"]}" GROUP BY "{odd}"'
+    priced = ann.form(path, {"session": id, "statement": text, "do": "price"})
+    (kept,) = re.findall(r"<textarea[^>]*>([^<]*)</textarea>", priced.text)
+    assert unescape(kept).strip() == text
+    assert (
+        "The result" in ann.form(path, {"session": id, **hidden(priced), "statement": unescape(kept), "do": "ask"}).text
+    )
+
+
+@pytest.mark.parametrize("odd", ['q"q', "a/b", "and", "می\u200cخواهم"])
+def test_examples_of_statements_have_a_meaning(service: Service, ann: Visitor, odd: str) -> None:
+    """Whatever columns are called. Catches a name that is written without its quotes."""
+    spec = {**PEOPLE, "name": unique("odd-names"), "attributes": [{"name": odd, "size": 2}]}
+    lines = "".join(f'"{each}"\n' for each in (odd.replace('"', '""'), 0, 1))
+    assert register(service.admin, spec, lines.encode(), "rows.csv").status_code == 201
+    opened(ann, spec["name"])
+    path = f"/console/datasets/{spec['name']}/sql"
+    page = ann.get(path)
+    examples = [unquote(unescape(each)) for each in re.findall(r'sql\?statement=([^"]*)"', page.text)]
+    assert len(examples) == 3
+    for text in examples:
+        told = ann.form(path, {"session": hidden(page)["session"], "statement": text, "do": "price"}).text
+        assert 'role="alert"' not in told, text
+
+
+def test_enter_in_a_field_asks_for_the_price(ann: Visitor, name: str) -> None:
+    """The first button of a form is what Enter presses. Catches one that takes a row away."""
+    page = ask(ann, name, ann.get(opened(ann, name)), **{"by-0": "sex", "do": "add-by"}).text
+    form = page[page.index('class="card builder"') :]
+    first = re.search(r'<button[^>]*name="do" value="([^"]*)"', form)
+    assert first is not None
+    assert first[1] == "price"
 
 
 def test_statements(service: Service, ann: Visitor, name: str) -> None:

@@ -82,7 +82,7 @@ class Choice:
             return cls(name, True, False, False, labels, missing, f"codes 0 to {size - 1:,}", "")
         if "dates" in declared:
             first, last = declared["dates"]
-            return cls(name, True, True, True, (), missing, f"dates from {first} to {last}", f"{first} {last}")
+            return cls(name, True, False, True, (), missing, f"dates from {first} to {last}", f"{first} {last}")
         if "lower" not in declared:
             return cls(name, False, False, False, (), missing, "", "")
         lower, upper = declared["lower"], declared["upper"]
@@ -90,7 +90,7 @@ class Choice:
         return cls(
             name,
             True,
-            True,
+            declared.get("grid") is not None,
             False,
             (),
             missing,

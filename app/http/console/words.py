@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Context, Decimal
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
+
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]")
 
 
 def epsilon(value: float | str | None) -> str:
@@ -82,4 +85,11 @@ def rough(value: float | None, digits: int = 3) -> str:
 
 
 #: What templates call by their names.
-FILTERS = (capitalize_first, day, delta, drawing, epsilon, moment, percent, rough, short_hash, whole_percent)
+def typed(text: str) -> Markup:
+    """A text in a form, letter by letter, as it is sent back and names what it named: with joiners and marks of
+    direction, which other texts of pages spell out. Control characters are spelled out here as well.
+    """
+    return escape(_CONTROLS.sub(lambda found: f"⟨U+{ord(found.group()):04X}⟩", text))
+
+
+FILTERS = (capitalize_first, day, delta, drawing, epsilon, moment, percent, rough, short_hash, typed, whole_percent)
