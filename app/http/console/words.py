@@ -9,6 +9,7 @@ from decimal import ROUND_FLOOR, Context, Decimal
 
 from markupsafe import Markup, escape
 
+#: Control characters, and what no text may have.
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]")
 
 
@@ -84,7 +85,6 @@ def rough(value: float | None, digits: int = 3) -> str:
     return whole.rstrip("0").rstrip(".") if "." in whole else whole
 
 
-#: What templates call by their names.
 def typed(text: str) -> Markup:
     """A text in a form, letter by letter, as it is sent back and names what it named: with joiners and marks of
     direction, which other texts of pages spell out. Control characters are spelled out here as well.
@@ -92,4 +92,5 @@ def typed(text: str) -> Markup:
     return escape(_CONTROLS.sub(lambda found: f"⟨U+{ord(found.group()):04X}⟩", text))
 
 
+#: What templates call by their names.
 FILTERS = (capitalize_first, day, delta, drawing, epsilon, moment, percent, rough, short_hash, typed, whole_percent)

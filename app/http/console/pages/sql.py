@@ -89,7 +89,8 @@ async def _page(
         status=status,
         **told,
         statement=text,
-        nonce=secrets.token_urlsafe(16) if form is None or asked else form.get("nonce"),
+        # What was asked in part and refused is asked anew, and not told again.
+        nonce=secrets.token_urlsafe(16) if form is None or asked or anew else form.get("nonce"),
         result=result,
         total=None if result is None or asked else _total(result),
         asked=asked,
