@@ -359,9 +359,9 @@ def test_a_planted_leak_is_found(priced: Priced, monkeypatch: pytest.MonkeyPatch
     ids = neighbours(priced, monkeypatch, "gaussian")
     watched, honest = Watched(monkeypatch), round.Rounds.price
 
-    def leaky(self: Any, live: Any, asked: Any) -> dict[str, Any]:
+    def leaky(self: Any, live: Any, asked: Any, *ahead: Any) -> dict[str, Any]:
         query = round.compiled(live.session.dataset.space, asked, 1 << 30).query
-        return {**honest(self, live, asked), "left": float(np.sum(query.exact(live.data.checked())))}
+        return {**honest(self, live, asked, *ahead), "left": float(np.sum(query.exact(live.data.checked())))}
 
     monkeypatch.setattr(round.Rounds, "price", leaky)
     assert differing(priced, "gaussian", ids)

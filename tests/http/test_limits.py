@@ -896,10 +896,10 @@ def test_a_price_that_takes_too_long_is_left(tmp_path: Path, monkeypatch: pytest
     reckoned: list[float] = []
     whole = Rounds.price
 
-    def slowly(rounds: Rounds, live: Any, asked: Any) -> Any:
+    def slowly(rounds: Rounds, live: Any, asked: Any, *ahead: Any) -> Any:
         time.sleep(0.05)
         reckoned.append(time.monotonic())
-        return whole(rounds, live, asked)
+        return whole(rounds, live, asked, *ahead)
 
     monkeypatch.setattr(Rounds, "price", slowly)
     with serving(tmp_path, noise=Noise(), request_timeout_seconds=0.2) as service:
