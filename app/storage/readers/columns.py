@@ -496,8 +496,10 @@ def parquet_batches(
                         first = seen
                 complete = True
             except OSError as error:
-                left = [name for name in strings if _UNDECODED in str(error) and _repeats(path, name)]
-                if _UNDECODED not in str(error) or left == strings:
+                if _UNDECODED not in str(error):
+                    raise
+                left = [name for name in strings if _repeats(path, name)]
+                if left == strings:
                     raise
                 strings = left
     if not complete:
