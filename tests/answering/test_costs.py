@@ -13,6 +13,7 @@ from app.services.answering.aside import Aside
 from app.services.answering.costs import SlowAskers, seems_costly
 from app.spaces.factory import space_of
 from app.spaces.space import Space
+from tests.kit.patience import patience
 
 pytestmark = pytest.mark.unit
 
@@ -104,12 +105,12 @@ def test_principals_take_turns_aside() -> None:
         work(name)
     aside.start()
     for _ in range(2):
-        assert ended.acquire(timeout=30)
+        assert ended.acquire(timeout=patience(30))
     assert done == ["b0", "b1"]
     work("c0")
-    assert ended.acquire(timeout=30)
+    assert ended.acquire(timeout=patience(30))
     gate.set()
     for _ in range(3):
-        assert ended.acquire(timeout=30)
+        assert ended.acquire(timeout=patience(30))
     assert done == ["b0", "b1", "c0", "a0", "a1", "a2"]
     aside.stop()

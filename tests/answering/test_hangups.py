@@ -20,6 +20,7 @@ import pytest
 from app.bootstrap.noise import SystemNoise
 from app.services.answering.tickets import LONG_BATCH
 from tests.kit.fixtures import on_embedded
+from tests.kit.patience import patience
 from tests.kit.world import HIT, World, distinct_queries, eventually, query, served
 
 pytestmark = pytest.mark.integration
@@ -69,7 +70,7 @@ class Client:
 
     def __init__(self, port: int, key: str) -> None:
         self.http = httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {key}"}, timeout=30
+            base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {key}"}, timeout=patience(30)
         )
 
     def ask(self, id: str, asked: Any, key: str) -> httpx.Response:

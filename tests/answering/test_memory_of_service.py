@@ -22,6 +22,7 @@ from app.releases import factorization
 from app.services import openings
 from app.services.answering import dispatch
 from app.services.errors import NotFound
+from tests.kit.patience import patience
 from tests.kit.servers import Caller, Server, launching
 from tests.kit.world import ADMIN_KEY, SPEC, World, distinct_queries, eventually
 
@@ -193,7 +194,8 @@ def test_an_upload_is_held_once(tmp_path: Path) -> None:
     spec = SPEC | {"name": "long", "attributes": [{"name": "a", "size": 2}]}
     with launching(tmp_path, None) as launcher:
         server = launcher.start().wait_until_ready()
-        with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=60) as admin:
+        headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+        with httpx.Client(base_url=server.url, headers=headers, timeout=patience(60)) as admin:
 
             def register(name: str, file: bytes) -> None:
                 form = {"spec": json.dumps(spec | {"name": name})}

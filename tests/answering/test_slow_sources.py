@@ -106,7 +106,7 @@ def test_who_waits_for_numbers_keeps_nobody_else_waiting(
     drawn = world.noise.drawn
     tickets = [world.submit(who, id, query(number % 4, 0)) for number, (who, id) in enumerate(waiting)]
     for _ in range(QUERIES):
-        assert hold.held.acquire(timeout=60)
+        assert hold.held.acquire(timeout=patience(60))
     assert world.ask(ben, his, query(1, 1))["source"] == "hypothesis"
     monkeypatch.setattr(costs, "CELLS", 12)
     assert world.ask(ben, his, query(2, 1))["source"] == "hypothesis"
@@ -129,7 +129,7 @@ def test_what_waits_holds_nothing(world: World, told_by: Callable[..., None], ho
     id, ended = world.open(who, "listed"), world.open(who, "listed", epsilon=0.1)
     drawn = world.noise.drawn
     first, second = world.submit(who, id, query(0, 0)), world.submit(who, id, query(1, 0))
-    assert hold.held.acquire(timeout=60)
+    assert hold.held.acquire(timeout=patience(60))
     with world.built.store.write() as tx:
         assert set(tx.lock_sessions([id], {}, 0)) == {id}
     assert world.noise.drawn == drawn
@@ -253,7 +253,7 @@ def test_whoever_waited_goes_on_after_whole_ticks() -> None:
 
         parked.wait(f"analyst-{number}", NotCounted(count or partial(time.sleep, seconds), declared), end)
     for _ in asked:
-        assert done.acquire(timeout=60)
+        assert done.acquire(timeout=patience(60))
     parked.stop()
     assert sorted(ends) == ["counted"] * 5 + ["unavailable"] * 2
     assert len(late_ones) == 1

@@ -20,6 +20,7 @@ from sqlalchemy import event
 from app.audit.replay import replay
 from app.curator.session import Session
 from app.spaces.query import Query
+from tests.kit.patience import patience
 from tests.kit.world import ADMIN, AUDITOR, HIT, World, distinct_queries, eventually, make_world, query, served
 
 pytestmark = pytest.mark.adversarial
@@ -52,7 +53,7 @@ class Watch:
             if session.updates_used == 0:
                 self.begun.append(name)
             if name == self.held:
-                assert self._steps.acquire(timeout=30)
+                assert self._steps.acquire(timeout=patience(30))
             learn(session, asked, value)
             self.made[name] = self.made.get(name, 0) + 1
 
@@ -130,7 +131,7 @@ def test_a_transcript_needs_no_state(world: World, monkeypatch: pytest.MonkeyPat
 
 
 def get(port: int, key: str, path: str) -> httpx.Response:
-    return httpx.get(f"http://127.0.0.1:{port}{path}", headers={"Authorization": f"Bearer {key}"}, timeout=30)
+    return httpx.get(f"http://127.0.0.1:{port}{path}", headers={"Authorization": f"Bearer {key}"}, timeout=patience(30))
 
 
 class Meter:
@@ -151,7 +152,7 @@ class Meter:
 def add_sessions(world: World, like: str, count: int, owner: str) -> list[str]:
     """So many sessions more, all but their ids as one that there is."""
     path = world.folder / "curator.sqlite3"
-    with sqlite3.connect(path, timeout=30) as connection:
+    with sqlite3.connect(path, timeout=patience(30)) as connection:
         names = [row[1] for row in connection.execute("PRAGMA table_info(sessions)")]
         others = ", ".join(name for name in names if name not in ("id", "owner"))
         ids = [f"{number:032x}" for number in range(1, count + 1)]

@@ -433,7 +433,7 @@ def test_openings_that_wait_keep_nobody_else_waiting(
     go, honest = threading.Event(), ProcessReaders.ask_source
 
     def asking(self: Any, *how: Any, **more: Any) -> Any:
-        assert go.wait(60)
+        assert go.wait(patience(60))
         return honest(self, *how, **more)
 
     monkeypatch.setattr(ProcessReaders, "ask_source", asking)

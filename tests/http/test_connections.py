@@ -17,6 +17,7 @@ import pytest
 
 from app.services.principals import Principal
 from tests.kit.noise import Noise
+from tests.kit.patience import patience
 from tests.kit.service import RawReply, Service, head, read_reply, refused, serving, unique
 from tests.kit.world import eventually
 
@@ -206,7 +207,7 @@ def guessing(tmp_path: Path) -> Iterator[Service]:
     stop = threading.Event()
 
     def guess(service: Service, number: int) -> None:
-        with httpx.Client(base_url=service.url, timeout=60) as client:
+        with httpx.Client(base_url=service.url, timeout=patience(60)) as client:
             turn = 0
             while not stop.is_set():
                 turn += 1

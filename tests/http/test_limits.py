@@ -248,7 +248,7 @@ class TestGuessing:
             assert service.admin.get("/v1/datasets").status_code == 200
             limits = httpx.Limits(max_connections=60)
             with (
-                httpx.Client(base_url=service.url, limits=limits, timeout=30) as guesser,
+                httpx.Client(base_url=service.url, limits=limits, timeout=patience(30)) as guesser,
                 ThreadPoolExecutor(60) as pool,
             ):
                 barrier = threading.Barrier(60)

@@ -54,7 +54,7 @@ class Visitor(httpx.Client):
     """A browser of which a test writes every request: it keeps cookies, and sends forms as pages of the server do."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(base_url=url, timeout=60)
+        super().__init__(base_url=url, timeout=patience(60))
 
     def log_in(self, key: str, then: str = "/console") -> httpx.Response:
         """Log in with a key."""

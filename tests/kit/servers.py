@@ -284,7 +284,7 @@ class Caller:
     """Somebody with a key, on one server or another."""
 
     def __init__(self, url: str, key: str = ADMIN_KEY) -> None:
-        self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+        self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=patience(30))
 
     def get(self, path: str) -> Any:
         reply = self.http.get(path)

@@ -110,7 +110,7 @@ class Service:
     def caller(self, key: str | None) -> httpx.Client:
         """A client that sends this key with everything."""
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        client = httpx.Client(base_url=self.url, headers=headers, timeout=60)
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=patience(60))
         self._clients.append(client)
         return client
 

@@ -103,7 +103,7 @@ def test_kills_under_load(server: Server) -> None:
             asked = time.monotonic()
             while True:
                 try:
-                    assert httpx.get(f"{server.url}/healthz", timeout=60).status_code == 200
+                    assert httpx.get(f"{server.url}/healthz", timeout=patience(60)).status_code == 200
                     break
                 except httpx.TransportError:
                     time.sleep(0.02)

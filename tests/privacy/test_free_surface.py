@@ -42,7 +42,7 @@ class Process:
     free: list[str] = field(default_factory=list)
 
     def caller(self, key: str = ADMIN_KEY) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=60)
+        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=patience(60))
 
     def lines(self) -> list[str]:
         return self.output.read_text().splitlines()

@@ -293,7 +293,7 @@ def running(folder: Path, module: str, **settings: str) -> Iterator[Server]:
             stderr=err,
             preexec_fn=end_with_tests,
         )
-    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=patience(60))
     server = Server(folder, process, client)
     try:
         _until_ready(server)

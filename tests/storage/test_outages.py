@@ -157,7 +157,7 @@ def test_the_database_server_restarts(tmp_path: Path, own_postgres: Any) -> None
             after(clients, 20)
             arguments = ("-w", "-m", mode, "-D", str(own_postgres.pgdata), "stop")
             pgexec("pg_ctl", arguments, bin_path=own_postgres.bin_path, user=own_postgres.system_user)
-            refusal = httpx.get(f"{server.url}/readyz", timeout=30)
+            refusal = httpx.get(f"{server.url}/readyz", timeout=patience(30))
             assert (refusal.status_code, refusal.json()["type"]) == (503, "/problems/unavailable")
             time.sleep(0.3)
             own_postgres.ensure_postgres_running()

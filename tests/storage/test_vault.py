@@ -332,7 +332,7 @@ class TestKeys:
         started = [_python(script, tmp_path / "vault") for _ in range(4)]
         vault = Vault(tmp_path / "vault", None)
         for process in started:
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=patience(60))
             vault.verify(VaultEntry(*output.split()))
         assert [path.name for path in (tmp_path / "keys").iterdir()] == ["vault-digest.key"]
 
@@ -411,7 +411,7 @@ class TestSweep:
             assert vault.sweep(set) is None
             assert files(tmp_path / "vault") == {name}
             process.send_signal(signal.SIGKILL)
-            process.wait(timeout=60)
+            process.wait(timeout=patience(60))
         assert vault.sweep(set) == 1
         assert files(tmp_path / "vault") == set()
 
@@ -425,7 +425,7 @@ class TestSweep:
         script = REGISTER.replace("vault = ", f"{dying}vault = ", 1)
         script = script.replace("None)", f"{key!r})", 1)
         process = _python(script, tmp_path / "vault")
-        assert process.wait(timeout=60) == 9
+        assert process.wait(timeout=patience(60)) == 9
         (left,) = files(tmp_path / "vault")
         assert left.endswith(".tmp")
         vault = Vault(tmp_path / "vault", key)
@@ -546,4 +546,4 @@ def _running(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=patience(60))
