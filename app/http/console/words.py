@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
-from decimal import ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from markupsafe import Markup, escape
 
@@ -16,6 +16,17 @@ _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufff9-\ufffb\ufffe\
 def epsilon(value: float | str | None) -> str:
     """An amount of a budget for a person: three digits behind the point or three that say something, rounded down, so
     that nobody is shown more than there is; a dash for None."""
+    return _amount(value, ROUND_FLOOR)
+
+
+def taken(value: float | str | None) -> str:
+    """An amount that a budget loses, as :func:`epsilon` has what it has: rounded up, so that nothing is shown to cost
+    less than it does. What an amount is above by its last binary digits is no more of it.
+    """
+    return _amount(value, ROUND_CEILING)
+
+
+def _amount(value: float | str | None, rounding: str) -> str:
     if value is None:
         return "–"
     exact = Decimal(str(value))
@@ -23,9 +34,11 @@ def epsilon(value: float | str | None) -> str:
         return "–"
     if exact == 0:
         return "0"
+    if rounding == ROUND_CEILING:
+        exact = Context(prec=14).plus(exact)
     if abs(exact) >= 1:
-        return f"{exact.quantize(Decimal('0.001'), ROUND_FLOOR).normalize():f}"
-    return f"{Context(prec=3, rounding=ROUND_FLOOR).plus(exact).normalize():f}"
+        return f"{exact.quantize(Decimal('0.001'), rounding).normalize():f}"
+    return f"{Context(prec=3, rounding=rounding).plus(exact).normalize():f}"
 
 
 def delta(value: float) -> str:
@@ -93,4 +106,17 @@ def typed(text: str) -> Markup:
 
 
 #: What templates call by their names.
-FILTERS = (capitalize_first, day, delta, drawing, epsilon, moment, percent, rough, short_hash, typed, whole_percent)
+FILTERS = (
+    capitalize_first,
+    day,
+    delta,
+    drawing,
+    epsilon,
+    moment,
+    percent,
+    rough,
+    short_hash,
+    taken,
+    typed,
+    whole_percent,
+)
