@@ -18,19 +18,43 @@ _NAMES = {"predicate": "count", "sum": "sum", "mean": "avg", "variance": "var_po
 #: The quantiles of one aggregate, at most.
 MOST_QUANTILES = 100
 _INTERPOLATED = "a quantile is a value of the grid, and none is made up between two: say PERCENTILE_DISC"
+_SAMPLE = "what is known of a sample is not corrected: say VAR_POP(x)"
+_ROOT = "say VAR_POP(x), and take its root"
+_DISTINCT = "how many values there are is not asked: GROUP BY x tells how often each of them is"
+_WHERE = "say it with WHERE, and COUNT(*)"
+_ROUND = "select the aggregate, and round the answer and its interval"
+_TOGETHER = "how two columns vary together is not asked: GROUP BY one of them, and select AVG of the other"
+_PRIVATE = "every answer is private"
 #: Functions that others have, by their names in capitals, and what to say instead.
 REFUSED = {
-    "VARIANCE": "what is known of a sample is not corrected: say VAR_POP(x)",
-    "STDDEV": "say VAR_POP(x), and take its root",
-    "STDDEV_POP": "say VAR_POP(x), and take its root",
-    "STDDEV_SAMP": "say VAR_POP(x), and take its root",
+    "VARIANCE": _SAMPLE,
+    "VAR_SAMP": _SAMPLE,
+    "STDDEV": _ROOT,
+    "STDDEV_POP": _ROOT,
+    "STDDEV_SAMP": _ROOT,
     "PERCENTILE_CONT": _INTERPOLATED,
     "QUANTILE": _INTERPOLATED,
     "APPROX_QUANTILE": _INTERPOLATED,
     "APPROX_QUANTILES": _INTERPOLATED,
-    "APPROX_DISTINCT": "how many values there are is not asked: GROUP BY x tells how often each of them is",
+    "APPROX_DISTINCT": _DISTINCT,
+    "APPROX_COUNT_DISTINCT": _DISTINCT,
     "MIN": "one record decides it: say PERCENTILE_DISC(0.01) WITHIN GROUP (ORDER BY x)",
     "MAX": "one record decides it: say PERCENTILE_DISC(0.99) WITHIN GROUP (ORDER BY x)",
+    "COUNT_IF": _WHERE,
+    "COUNTIF": _WHERE,
+    "ROUND": _ROUND,
+    "CAST": _ROUND,
+    "FLOOR": _ROUND,
+    "CEIL": _ROUND,
+    "CORR": _TOGETHER,
+    "COVAR_POP": _TOGETHER,
+    "COVAR_SAMP": _TOGETHER,
+    "ANON_COUNT": f"{_PRIVATE}: say COUNT",
+    "ANON_SUM": f"{_PRIVATE}: say SUM",
+    "ANON_AVG": f"{_PRIVATE}: say AVG",
+    "ANON_VAR_POP": f"{_PRIVATE}: say VAR_POP",
+    "ANON_STDDEV_POP": f"{_PRIVATE}: {_ROOT}",
+    "ANON_PERCENTILE_CONT": f"{_PRIVATE}: {_INTERPOLATED}",
 }
 FUNCTIONS = "aggregates are COUNT, SUM, AVG, VAR_POP, MEDIAN and PERCENTILE_DISC"
 
@@ -90,7 +114,9 @@ def refuse(source: Source, node: exp.Expr) -> NoReturn:
             source.refuse(node, "there is no FILTER", "say it with WHERE, in a statement of its own")
         case exp.Subquery() | exp.Select():
             source.refuse(node, "there are no subqueries", "ask each statement by itself")
-        case exp.Binary() | exp.Neg():
+        case exp.Div(this=exp.Sum(), expression=exp.Count()):
+            source.refuse(node, "there is no arithmetic on what is selected", "say AVG(x), which has its own interval")
+        case exp.Binary() | exp.Neg() if not isinstance(node, exp.Func):
             source.refuse(
                 node,
                 "there is no arithmetic on what is selected",
@@ -101,7 +127,7 @@ def refuse(source: Source, node: exp.Expr) -> NoReturn:
         case exp.PercentileDisc():
             source.refuse(node, "it has no order", "say PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY x)")
         case exp.Func():
-            name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).upper()
+            name = source.named(node)
             source.refuse(node, f"{name} is no function that there is here", REFUSED.get(name, FUNCTIONS))
     source.refuse(node, "this cannot be selected", f"columns of GROUP BY can, and aggregates: {FUNCTIONS}")
 
@@ -151,12 +177,24 @@ def _check_person(source: Source, table: Table, node: exp.Count, counted: exp.Di
 def _statistic(
     source: Source, table: Table, node: exp.Expr, kind: str, name: str, of: exp.Expr, asked: dict[str, Any]
 ) -> Aggregate:
-    values: Values = table.column(source, of, at=node)
+    values: Values = table.column(source, of, at=node, otherwise=_computed(of))
     attribute = values.attribute
     if attribute.kind != "numbers":
         source.refuse(of, f"{attribute.name} has no numbers on a grid", "columns with one are told by DESCRIBE")
     several = isinstance(asked.get("q"), list)
     return Aggregate(kind, name, {"type": kind, "of": attribute.name, **asked}, several=several)
+
+
+def _computed(of: exp.Expr) -> str | None:
+    """What to say instead of what is computed of columns; None where nothing better is known."""
+    match of:
+        case exp.Case() | exp.If():
+            return "say it with WHERE, in a statement of its own"
+        case exp.Greatest() | exp.Least():
+            return "bounds are declared, and clamp where the declaration says so"
+        case exp.Mul() | exp.Div() | exp.Add() | exp.Sub() if isinstance(of.expression, exp.Literal):
+            return "select the aggregate of the column, and compute with the answer and its interval"
+    return None
 
 
 def _quantile(source: Source, table: Table, node: exp.WithinGroup) -> Aggregate:

@@ -166,6 +166,8 @@ class _Reading:
                 return self._null(node, true ^ bool(node.args.get("negate")))
             case exp.Boolean():
                 return {} if bool(node.this) == true else Never(node)
+            case exp.Like() | exp.ILike() | exp.RegexpLike() | exp.SimilarTo():
+                self._source.refuse(node, "texts are not searched", "list the values with IN")
         return self._source.refuse(
             node,
             "no condition that there is here",

@@ -65,11 +65,17 @@ def group(source: Source, table: Table, node: exp.Expr) -> Group:
             return _floored(source, table, node)
         case exp.TimestampTrunc() | exp.DateTrunc():
             return _truncated(source, table, node)
-    return source.refuse(
-        node,
-        "records are not grouped by this",
-        "by a column, BIN(x, 0, 10, 20), FLOOR(x / 10) * 10 or DATE_TRUNC('year', d)",
-    )
+        case exp.Coalesce():
+            hint = "GROUP BY the column: one row is that of records without a value"
+        case exp.Case():
+            hint = "say BIN(x, 0, 10, 20)"
+        case exp.Extract() | exp.Year() | exp.Month():
+            hint = "say DATE_TRUNC('year', d)"
+        case exp.WidthBucket():
+            hint = "say FLOOR(x / 10) * 10, or BIN(x, 0, 10, 20)"
+        case _:
+            hint = "by a column, BIN(x, 0, 10, 20), FLOOR(x / 10) * 10 or DATE_TRUNC('year', d)"
+    return source.refuse(node, "records are not grouped by this", hint)
 
 
 def _plain(values: Values, node: exp.Expr) -> Group:

@@ -6,6 +6,7 @@ that all else stays where it was.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn
@@ -29,6 +30,16 @@ _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 #: What stands where something else is read or changed, and its hint.
 _OTHERS = "say SELECT, EXPLAIN SELECT, SHOW TABLES or DESCRIBE and a table"
 _FORM = "a statement is SELECT what FROM a table WHERE conditions GROUP BY columns ORDER BY columns LIMIT rows"
+_BOUNDS = "bounds are declared: leave it out"
+#: Words of other dialects that make a statement unreadable, and their hints.
+_FOREIGN = {
+    "TOP": "say LIMIT behind all else",
+    "CLAMPED": f"{_BOUNDS}, as in AVG(x)",
+    "CONTRIBUTION_BOUNDS_PER_GROUP": _BOUNDS,
+    "CONTRIBUTION_BOUNDS_PER_ROW": _BOUNDS,
+}
+#: What begins with a word of which the parser does not say where it stands.
+_BEGINS = re.compile(r"\b(CAST|TRY_CAST|SAFE_CAST|CASE)\b[\s(]*(?:WHEN\b[\s(]*)?$", re.IGNORECASE)
 Kind = Literal["select", "show", "describe"]
 #: A wish of OPTIONS(...), and where its name and its value stand.
 Option = tuple[str, Token, Token]
@@ -60,7 +71,13 @@ class Source:
         Raises:
             SqlRefused: always.
         """
-        raise SqlRefused(self.text, *_span(at), problem, hint)
+        raise SqlRefused(self.text, *_span(self.text, at), problem, hint)
+
+    def named(self, node: exp.Func) -> str:
+        """A function's name in capitals, as it was written."""
+        start, stop = _span(self.text, node)
+        written = self.text[start:stop].upper()
+        return written if written.isidentifier() else node.sql_name()
 
 
 def read(text: str) -> Source:
@@ -173,6 +190,10 @@ def _parsed(text: str, rest: str) -> exp.Select:
         line, col, near = first.get("line") or 1, first.get("col") or 1, first.get("highlight") or ""
         # The column is that of the last character.
         begin = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + max(0, col - max(1, len(near)))
+        foreign = next((token for token in _tokens(text, rest) if token.text.upper() in _FOREIGN), None)
+        if foreign is not None:
+            problem = f"{foreign.text.upper()} is no part of a statement"
+            raise SqlRefused(text, *_span(text, foreign), problem, _FOREIGN[foreign.text.upper()]) from None
         problem = "cannot be read as SQL from here on"
         raise SqlRefused(text, begin, begin + len(near), problem, _FORM) from None
     except RecursionError:
@@ -194,8 +215,8 @@ def _blanked(text: str, first: int, last: int) -> str:
     return text[:first] + blank + text[last + 1 :]
 
 
-def _span(at: exp.Expr | Token) -> tuple[int, int]:
-    """Where a part stands: its own place, or that of the first of its parts."""
+def _span(text: str, at: exp.Expr | Token) -> tuple[int, int]:
+    """Where a part stands: its own place, or that of the first of its parts, or of a word that begins it."""
     if isinstance(at, Token):
         return at.start, at.end + 1
     node: exp.Expr | None = at
@@ -205,6 +226,7 @@ def _span(at: exp.Expr | Token) -> tuple[int, int]:
         found = [each.meta for each in node.walk() if "start" in each.meta]
         if found:
             first = min(found, key=lambda meta: meta["start"])
-            return first["start"], first["end"] + 1
+            begins = _BEGINS.search(text, 0, first["start"]) if isinstance(node, exp.Cast | exp.Case) else None
+            return (first["start"], first["end"] + 1) if begins is None else begins.span(1)
         node = node.parent
     return 0, 1

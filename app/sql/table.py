@@ -42,8 +42,8 @@ class Table:
         if _resolved(name, quoted, [self.spec.name]) is None:
             source.refuse(at, f"the table is called {self.spec.name}", f'say FROM "{self.spec.name}"')
 
-    def column(self, source: Source, node: exp.Expr | None, *, at: exp.Expr) -> Values:
-        """The attribute that a part of the statement names.
+    def column(self, source: Source, node: exp.Expr | None, *, at: exp.Expr, otherwise: str | None = None) -> Values:
+        """The attribute that a part of the statement names; ``otherwise`` is the hint where it is no name.
 
         Raises:
             SqlRefused: when it is no name, or none of the table's.
@@ -52,7 +52,8 @@ class Table:
             node = node.this
         if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
             problem = "the name of a column is meant to stand here"
-            source.refuse(node or at, problem, "nothing is computed of columns: their bounds and grids are declared")
+            hint = otherwise or "nothing is computed of columns: their bounds and grids are declared"
+            source.refuse(node or at, problem, hint)
         names = [attribute.name for attribute in self.spec.attributes]
         found = _resolved(node.this.name, bool(node.this.quoted), names)
         if found is None:
