@@ -43,6 +43,9 @@ ANY = 0.95
 _LAPLACE = Noise("laplace", Decimal(1000), 0)
 #: By how much less noise, which reaches by a little more of its deviations, is asked for than what reached too far.
 _STEPPED = 1e-4
+#: By how much closer it is asked for: several noises together reach a little more of their deviations than the law of
+#: each says, by less than this part where it was looked at.
+_MIXED = 1e-3
 
 
 def places_of(question: Question, groups: IntArray, axis: int, places: int) -> tuple[IntArray, IntArray]:
@@ -483,6 +486,7 @@ class _Terms:
         # Of what is bought the answer of the fewest cells reaches farthest.
         cells = self._kind.fewest(self._marginal)
         laplace = reach_alone(_LAPLACE, confidence, cells)
+        within *= 1 - _MIXED
         while True:
             buy = self._least(left, within, reach, laplace)
             # Noise of whole steps reaches a part of one farther than a law without steps.

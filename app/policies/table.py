@@ -553,6 +553,8 @@ class Policy:
         confidence: float,
         adaptive: bool = False,
         given: FloatArray | None = None,
+        *,
+        inside: bool = False,
     ) -> Estimates:
         """The estimate that is shown of a question after it was recorded.
 
@@ -564,6 +566,8 @@ class Policy:
                 holds for all weights on the cells that it tells apart at once (Scheffe), and for all of its refinements
                 (Bonferroni).
             given: the values that were shown before, in the question's shape; they are shown again.
+            inside: whether values lie within the intervals of what was measured, which then reach to no others: of a
+                half-width that somebody wished for.
         """
         unbiased = self.residuals.unbiased(question)
         values = self.value(question, bought, unbiased) if given is None else given
@@ -573,6 +577,9 @@ class Policy:
             unbiased, reaches = self._chosen(question, unbiased, fresh, missed)
         else:
             reaches = self.residuals.reaches(question, unbiased, confidence)
+        if inside and given is None:
+            held = np.clip(values, unbiased.values - reaches, unbiased.values + reaches)
+            values = np.where(unbiased.estimable, held, values)
 
         def deviations() -> FloatArray:
             fit = self._fit(question)

@@ -214,6 +214,10 @@ class Played:
         values = np.array([math.nan if v is None else v for v in session.values(query, due.units)])
         return Told(query.ordered(values), None if accuracy is None else _ordered(query, accuracy), due.error_bound)
 
+    def query(self, words: Mapping[str, Any]) -> Query:
+        """A query of the session's data set."""
+        return self._setting.query(words)
+
     def ranges(self, words: Mapping[str, Any]) -> list[IntArray] | None:
         """Of a quantile that was answered, for each number the places between which records were counted; None where
         nothing was.

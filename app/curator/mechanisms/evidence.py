@@ -140,7 +140,10 @@ class Answerer:
     def shown(self, state: Evidence, target: Target, bought: Bought | None, given: FloatArray | None) -> Estimates:
         """Values and how well they are known: those that were given, if they were."""
         told = None if given is None else self.counts.spread(given)
-        found = state.policy.shown(self.counts.question, bought, target.probability, target.adaptive, told)
+        wished = target.within is not None
+        found = state.policy.shown(
+            self.counts.question, bought, target.probability, target.adaptive, told, inside=wished
+        )
         return found.each(self.counts.selected)
 
 
