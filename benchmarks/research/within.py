@@ -19,7 +19,7 @@ from scipy.stats import norm
 
 from app.curator.mechanisms.protocol import Buy, Target
 from app.declarations.errors import CuratorError
-from app.declarations.spec import parse_spec
+from app.declarations.spec import TableSpec, parse_spec
 from app.spaces.records import RecordsTensor
 from app.spaces.table import table_space
 from benchmarks.harness import report
@@ -74,6 +74,7 @@ def played(name: str, epsilon: float, width: float, seeds: int) -> list[dict[str
     table = survey(name)
     declared = {"kind": "table", "attributes": table.attributes, "records_public": True}
     spec = parse_spec(declared | {"name": "asked", "budget": {"epsilon": epsilon, "delta": DELTA}})
+    assert isinstance(spec, TableSpec)
     setting = Setting.of(
         declared,
         RecordsTensor(table.columns, table_space(spec).shape),
