@@ -1,6 +1,6 @@
 """What a stated accuracy costs in a session that knows something already, beside noise on each question by itself.
 
-Run `python -m benchmarks.research.within` (some five minutes). Sessions of the service's own mechanism, in this process
+Run `python -m benchmarks.research.within` (some ten minutes). Sessions of the service's own mechanism, in this process
 and with noise from NumPy. Each is asked a few tables and sums as its budget has it, and then counts, tables and sums
 with `within`: a half-width of the interval that the session must keep. A user who asks each question by itself pays for
 Gaussian noise of just that half-width. A row has what both paid, as a ratio; the root mean square error beside that of
@@ -137,11 +137,16 @@ def _price(session: Played, words: dict[str, Any], target: Target) -> float:
     return float(due.price.renyi) if isinstance(due, Buy) else 0.0
 
 
+def _summed(rows: list[dict[str, Any]], kind: str, width: float) -> list[Any]:
+    own = [row for row in rows if (row["question"], row["width"]) == (kind, width)]
+    return [kind, width, *(float(np.mean([row[c] for row in own])) for c in ("paid", "free", "error", "wider", "held"))]
+
+
 def main() -> None:
     """Buy and report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--surveys", nargs="*", default=["fulton", "adult", "titanic"])
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=10)
     asked = parser.parse_args()
     found = [
         row
@@ -150,6 +155,13 @@ def main() -> None:
         for width in WIDTHS
         for row in played(name, epsilon, width, asked.seeds)
     ]
+    report(
+        "within_summary",
+        "A stated accuracy, over all surveys",
+        ["question", "width", "paid", "free", "error", "wider", "held"],
+        [_summed(found, kind, width) for kind in ("predicate", "marginal", "sum") for width in WIDTHS],
+        seeds=asked.seeds,
+    )
     columns = list(found[0])
     report("within", "A stated accuracy", columns, [[row[c] for c in columns] for row in found], seeds=asked.seeds)
 

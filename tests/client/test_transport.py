@@ -7,8 +7,10 @@ service.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import os
 import socket
 import threading
 import time
@@ -25,9 +27,11 @@ import numpy as np
 import pytest
 
 from curator_client import (
+    AsyncCurator,
     BatchFailed,
     BudgetExhausted,
     Curator,
+    CuratorError,
     ProtocolError,
     Refused,
     Session,
@@ -40,6 +44,7 @@ from curator_client import (
     where,
 )
 from curator_client._sync.http import retry_after
+from curator_client._sync.waiting import Lock
 from tests.kit.awaited import awaited
 from tests.kit.patience import patience
 
@@ -108,6 +113,8 @@ class Script:
     url: str
     replies: list[Reply] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
+    #: By request the other end of its connection.
+    ports: list[int] = field(default_factory=list)
 
     def idempotency_keys(self) -> list[str | None]:
         return [request.headers.get("idempotency-key") for request in self.seen]
@@ -157,6 +164,7 @@ def script() -> Iterator[Script]:
         def handle_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items()}
+            scripted.ports.append(self.client_address[1])
             scripted.seen.append(Seen(self.command, self.path, headers, body))
             scripted.replies.pop(0)(self)
 
@@ -516,3 +524,95 @@ class TestTranscript:
         with pytest.raises(Refused):
             session.transcript(tmp_path / "t.ndjson")
         assert list(tmp_path.iterdir()) == []
+
+
+class TestPlaces:
+    """Processes, loops and clients that were closed."""
+
+    def test_a_process_that_was_forked_has_connections_of_its_own(self, script: Script) -> None:
+        """Would catch replies that come to whichever process reads first: answers to other people's questions."""
+        script.replies = [say(200, {"items": [DATASET]}) for _ in range(3)]
+        with Curator(script.url, "the-key", timeout=5, retry_for=0) as curator:
+            curator.datasets()
+            child = os.fork()
+            if child == 0:
+                try:
+                    os._exit(len(curator.datasets()))
+                finally:
+                    os._exit(77)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+            curator.datasets()
+        first, other, again = script.ports
+        assert first == again != other
+
+    def test_a_lock_that_another_process_holds_keeps_nobody(self) -> None:
+        """Would catch a child that waits for ever for a question that its parent was asking when it was forked."""
+        lock = Lock()
+        with lock:
+            child = os.fork()
+            if child == 0:
+                os._exit(not lock.acquire(timeout=1))
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert lock.locked()
+
+    def test_a_client_serves_one_loop_after_another(self, script: Script) -> None:
+        """Would catch connections that belong to a loop that has ended."""
+        script.replies = [say(200, {"items": [DATASET]}) for _ in range(2)]
+        curator = AsyncCurator(script.url, "the-key", timeout=5, retry_for=0)
+        assert [len(asyncio.run(curator.datasets())) for _ in range(2)] == [1, 1]
+
+    def test_a_client_that_was_closed_says_so(self, script: Script, calling: Callable[..., Curator]) -> None:
+        """Would catch an error of the library below, which names no way out."""
+        curator = calling(script.url, "the-key")
+        curator.close()
+        with pytest.raises(Unreachable, match="make another"):
+            curator.datasets()
+
+
+class TestKeys:
+    """What no header has is refused before anything is sent, and not told."""
+
+    @pytest.mark.parametrize("key", ["secret\nkey", "secret\x00key", "sécret", " ", ""])
+    def test_keys_that_cannot_be_sent(self, script: Script, calling: Callable[..., Curator], key: str) -> None:
+        """Would catch a key in the words of an error, and so in logs; and one of nobody for which another's is used."""
+        with pytest.raises(ValueError, match="the key has one or more printable") as refused:
+            calling(script.url, key)
+        assert "cret" not in str(refused.value)
+
+    def test_the_end_of_the_line_is_no_part_of_a_key(self, script: Script, calling: Callable[..., Curator]) -> None:
+        """As of a file that a command wrote."""
+        script.replies = [say(200, {"items": []})]
+        with calling(script.url, "the-key\r\n") as curator:
+            curator.datasets()
+        assert script.seen[0].headers["authorization"] == "Bearer the-key"
+
+    def test_an_idempotency_key_that_cannot_be_sent(self, session: Session) -> None:
+        """Would catch a call that is tried for a minute."""
+        with pytest.raises(ValueError, match="an idempotency key"):
+            session.ask(where(sex=1).count(), key="a\nb")
+
+    def test_an_address_without_a_protocol_is_not_tried_again(self, calling: Callable[..., Curator]) -> None:
+        """Would catch a minute of tries."""
+        began = time.monotonic()
+        with calling("127.0.0.1:9", "the-key", retry_for=60) as curator, pytest.raises(Unreachable, match="http://"):
+            curator.datasets()
+        assert time.monotonic() - began < patience(10)
+
+
+class TestManyQuestions:
+    """Batches between which the service is lost."""
+
+    def test_answers_before_a_batch_that_is_lost_are_kept(self, script: Script, session: Session) -> None:
+        """They are paid for. Would catch an error that drops them."""
+        script.replies = [say(200, {"answers": [ANSWER]}), say(500, b"")]
+        with pytest.raises(CuratorError) as lost:
+            session.ask_many([where(a=n).count() for n in range(3)], batch_size=1)
+        assert [float(each) for each in lost.value.results] == [12.5]  # type: ignore[arg-type]
+
+    def test_all_of_it_is_asked_again_under_one_key(self, script: Script, session: Session) -> None:
+        """Would catch batches that share a key, and ones that are charged anew."""
+        asked = [where(a=n).count() for n in range(3)]
+        for _ in range(2):
+            script.replies = [say(200, {"answers": [ANSWER] * n}) for n in (2, 1)]
+            session.ask_many(asked, batch_size=2, key="mine")
+        assert script.idempotency_keys() == ["mine-0", "mine-2"] * 2

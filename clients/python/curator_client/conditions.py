@@ -200,7 +200,7 @@ def plain_value(value: object, name: str) -> Any:
         ValueError: when it is no number, or no time.
     """
     if value is None or isinstance(value, str):
-        return value
+        return value and value[:]  # of an enumeration's member the text alone
     if isinstance(value, bool):
         raise TypeError(f"{name}: {value} is no declared value: say the label or the code, such as 'yes' or 1")
     if isinstance(value, datetime.date):
@@ -218,6 +218,8 @@ def plain_value(value: object, name: str) -> Any:
     if isinstance(value, list | tuple | set | frozenset | range):
         items = [plain_value(item, name) for item in value]
         return sorted(items, key=_rank) if isinstance(value, set | frozenset) else items
+    if getattr(getattr(value, "dtype", None), "kind", "") == "M" and str(value) != "NaT":  # a month is no day
+        return plain_value(list(value), name) if value.ndim else str(value)[:10]  # type: ignore[attr-defined, call-overload]
     if callable(getattr(value, "tolist", None)):  # NumPy's, pandas' and of the standard library
         return plain_value(value.tolist(), name)  # type: ignore[attr-defined]
     raise TypeError(f"{name}: {type(value).__name__} is no value: numbers, strings, dates and None are")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -10,7 +10,13 @@ if TYPE_CHECKING:
 
 
 class CuratorError(Exception):
-    """The root of all errors that this package raises of the service and of what it sends."""
+    """The root of all errors that this package raises of the service and of what it sends.
+
+    Attributes:
+        results: what came of the questions before it, of many that were asked together.
+    """
+
+    results: Sequence[Answer | Table | Refused] = ()
 
 
 class NoValue(ValueError):
@@ -219,8 +225,6 @@ class BatchFailed(CuratorError):
     Attributes:
         results: what came of each question in order: its answer, or the refusal.
     """
-
-    results: list[Answer | Table | Refused]
 
     def __init__(self, results: list[Answer | Table | Refused]) -> None:
         super().__init__(results)

@@ -61,7 +61,7 @@ def literal(value: object) -> str:
         case str():
             if any("\ud800" <= each <= "\udfff" for each in value):
                 raise ValueError("half of a surrogate pair is no text")
-            return "'{}'".format(str(value).replace("'", "''"))
+            return "'{}'".format(value.replace("'", "''"))
         case datetime.datetime():
             if value.tzinfo is not None or value.time() != datetime.time():
                 raise ValueError("columns have days and no times of day: give a date")

@@ -19,7 +19,7 @@ from curator_client._async.waiting import Lock, apart
 from curator_client.answers import Answer, Table, parse_answer
 from curator_client.calls import MOST_DATA, MOST_TRANSCRIPT, Call, Reply
 from curator_client.conditions import Condition
-from curator_client.errors import BatchFailed, NotVerified, ProtocolError, Refused, SqlRefused, refusal
+from curator_client.errors import BatchFailed, CuratorError, NotVerified, ProtocolError, Refused, SqlRefused, refusal
 from curator_client.extras import extra, server
 from curator_client.models import Hypothesis, Plan, SessionState, need
 from curator_client.progress import Progress, downloading, heard_by
@@ -404,6 +404,7 @@ class AsyncSession:
         *,
         progress: Progress = False,
         batch_size: int = 256,
+        key: str | None = None,
         on_error: Literal["raise"] = "raise",
     ) -> list[A]: ...
     @overload
@@ -413,6 +414,7 @@ class AsyncSession:
         *,
         progress: Progress = False,
         batch_size: int = 256,
+        key: str | None = None,
         on_error: Literal["return"],
     ) -> list[A | Refused]: ...
     async def ask_many(
@@ -421,6 +423,7 @@ class AsyncSession:
         *,
         progress: Progress = False,
         batch_size: int = 256,
+        key: str | None = None,
         on_error: Literal["raise", "return"] = "raise",
     ) -> Any:
         """Answer questions in order, in batches.
@@ -430,26 +433,32 @@ class AsyncSession:
             progress: called after each batch with the number of answers so far and of all, None where that is not
                 known; True shows them as a line on standard error, where that is a terminal.
             batch_size: most questions of a batch.
+            key: of the whole: asked anew under it, in batches as large, what was answered is told again and paid once.
             on_error: ``return`` gives refusals in their places.
 
         Raises:
             BatchFailed: when a question was refused; the answers stand in its ``results``, the paid ones too.
+            CuratorError: when a batch has no reply; the answers before it stand in its ``results``.
         """
         show = heard_by(progress)
         all_of_them = len(questions) if isinstance(questions, Sized) else None
         results: list[A | Refused] = []
         left = iter(questions)
         while batch := list(islice(left, batch_size)):
-            results += await self._batch(batch)
+            try:
+                results += await self._batch(batch, new_key() if key is None else f"{key}-{len(results)}")
+            except CuratorError as error:
+                error.results = cast("list[Answer | Table | Refused]", results)
+                raise
             if show is not None:
                 show(len(results), all_of_them)
         if on_error == "raise" and any(isinstance(each, Refused) for each in results):
             raise BatchFailed(cast("list[Answer | Table | Refused]", results))
         return results
 
-    async def _batch(self, batch: Sequence[Question[A]]) -> list[A | Refused]:
+    async def _batch(self, batch: Sequence[Question[A]], key: str) -> list[A | Refused]:
         body = {"queries": [question.json for question in batch]}
-        call = json_call("POST", f"{self._path}/queries/batch", body, key=new_key())
+        call = json_call("POST", f"{self._path}/queries/batch", body, key=key)
         async with self._turn:
             items = need(await self._transport.json(call), "answers")
             if not isinstance(items, list) or len(items) != len(batch):

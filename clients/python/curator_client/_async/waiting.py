@@ -5,6 +5,7 @@ these two are written by hand, and every other module there is made of the one h
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -14,6 +15,11 @@ T = TypeVar("T")
 sleep = asyncio.sleep
 #: Lets one in at a time, in the order in which they came.
 Lock = asyncio.Lock
+
+
+def place() -> object:
+    """Where connections serve: in one process, and in one loop."""
+    return os.getpid(), asyncio.get_running_loop()
 
 
 async def apart(work: Callable[..., T], *arguments: Any) -> T:

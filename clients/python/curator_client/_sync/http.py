@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import httpcore
 import httpx
 
-from curator_client._sync.waiting import sleep
+from curator_client._sync.waiting import place, sleep
 from curator_client.calls import SMALL, Call, Reply
 from curator_client.durable import written
 from curator_client.errors import ProtocolError, Refused, Unreachable, refusal
@@ -162,13 +162,27 @@ class Transport:
     def __init__(self, base_url: str, api_key: str | None, *, timeout: float = 60.0, retry_for: float = 60.0) -> None:
         headers = {"User-Agent": f"curator-client/{__version__}", "Accept-Encoding": "identity"}
         if api_key is not None:
-            headers["Authorization"] = f"Bearer {api_key}"
-        self._http = _paced(httpx.Client(base_url=base_url.rstrip("/"), headers=headers, timeout=timeout))
-        self._retry_for, self._timeout = retry_for, timeout
+            headers["Authorization"] = f"Bearer {_sendable(api_key.strip(), 'the key')}"
+        self._made = partial(httpx.Client, base_url=base_url.rstrip("/"), headers=headers, timeout=timeout)
+        self._retry_for, self._timeout, self._closed = retry_for, timeout, False
+        self._place: object = None
+        self._http = _paced(self._made())
+
+    def _own(self) -> httpx.Client:
+        """Connections of this place: on those of a process that this one was forked from come that one's replies."""
+        if self._closed:
+            raise Unreachable("the client was closed: make another one")
+        if self._place != place():
+            if self._place is not None:
+                self._http = _paced(self._made())
+            self._place = place()
+        return self._http
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._closed = True
+        if self._place == place():
+            self._http.close()
 
     def send(self, call: Call) -> Reply:
         """The successful reply to ``call``, with its whole body.
@@ -205,10 +219,14 @@ class Transport:
         while True:
             _begin(self._timeout)
             try:
-                with closing(self._http.send(self._request(call), stream=True)) as response:
+                with closing(self._own().send(self._request(call), stream=True)) as response:
                     if response.is_success:
                         return reader(_plain(response))
                     refused = _refused(response)
+            except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as error:
+                # What is wrong with a request may quote its headers, and stays.
+                said = error if isinstance(error, httpx.UnsupportedProtocol) else "the request cannot be sent"
+                raise Unreachable(f"{self._http.base_url}: {said}") from None
             except httpx.TransportError as error:
                 not_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
                 wait = pause * random.uniform(0.5, 1.0)
@@ -258,7 +276,7 @@ class Transport:
         """
         _begin(self._timeout)
         try:
-            with closing(self._http.send(self._request(call), stream=True)) as response:
+            with closing(self._own().send(self._request(call), stream=True)) as response:
                 if response.is_success:
                     for line in _lines(_plain(response), SMALL, seconds):
                         yield line
@@ -272,8 +290,14 @@ class Transport:
     def _request(self, call: Call) -> httpx.Request:
         headers = dict(call.headers)
         if call.key is not None:
-            headers["Idempotency-Key"] = call.key
+            headers["Idempotency-Key"] = _sendable(call.key, "an idempotency key")
         return self._http.build_request(call.method, call.path, headers=headers, **call.content())
+
+
+def _sendable(text: str, what: str) -> str:
+    if not (text and text.isascii() and text.isprintable()):
+        raise ValueError(f"{what} has one or more printable ASCII characters, and no others")
+    return text
 
 
 def describe(error: httpx.TransportError) -> str:

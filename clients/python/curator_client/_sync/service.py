@@ -35,7 +35,7 @@ class Service:
     def at(cls, url: str | None, key: str | None, *, timeout: float, retry_for: float) -> Self:
         """The service at an address, or the one that the environment names."""
         url = url or os.environ.get("CURATOR_URL") or "http://127.0.0.1:8000"
-        key = key or os.environ.get("CURATOR_API_KEY") or None
+        key = os.environ.get("CURATOR_API_KEY") or None if key is None else key
         transport = Transport(url, key, timeout=timeout, retry_for=retry_for)
         log = LogRoutes(transport)
         return cls(transport, log, SeenLog(log))
