@@ -3,7 +3,8 @@
 A publication is a function of measurements and of a seed, all of which the release's transcript has. It is computed
 again here. On the machine that it came from, or one that rounds alike, the same numbers come out. Elsewhere a rounding
 may fall otherwise and move some records to neighbouring cells: then the tables must still add up to one another, count
-nothing that is declared not to occur, and each count must lie as near to what is computed here as its interval is wide.
+nothing that is declared not to occur, and each count must lie as near to what is computed here as its interval is wide;
+and all that was moved must be little, a record a cell or ten.
 """
 
 from __future__ import annotations
@@ -30,6 +31,14 @@ from app.spaces.table import TableSpace
 from app.spaces.tensor import Array
 
 _NUMBERS = ("value", "low", "high")
+#: What a manifest says, and of each table.
+_STATED = ("attributes", "counts", "rows", "sum")
+_TABLE = frozenset({"table", "sha256", *_STATED})
+_MANIFEST = frozenset(
+    {"format", "release", "dataset", "epsilon", "confidence", "seed", "records", "measurements", "head_hash", "tables"}
+) | {"notes"}
+#: How many records of a table another rounding may move, at least; or one a cell.
+_FEW_MOVED = 10
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,9 @@ def check(lines: Sequence[bytes], manifest: Mapping[str, Any], tables: Mapping[i
     if [str(each["table"]) for each in told] != [str(number) for number in numbers] or sorted(tables) != numbers:
         problems.append(f"there are {len(outcome.answers)} tables, and not as many are named, in their order, or given")
         return Checked(tuple(problems), False)
+    unknown = [set(manifest) - _MANIFEST, *(set(each) - _TABLE for each in told)]
+    if any(unknown):
+        problems.append(f"the manifest says what none does: {', '.join(sorted(set().union(*unknown)))[:200]}")
     found, same, space = {}, True, opening.dataset.space
     assert isinstance(space, TableSpace)
     for number, answers in enumerate(outcome.answers, start=1):
@@ -85,7 +97,7 @@ def check(lines: Sequence[bytes], manifest: Mapping[str, Any], tables: Mapping[i
         if columns is None:
             problems.append(f"table {number} has not the rows and columns of its question")
             continue
-        stated = {name: told[number - 1][name] for name in ("attributes", "counts", "rows", "sum")}
+        stated = {name: told[number - 1][name] for name in _STATED}
         if stated != _stated(space, answers, columns):
             problems.append(f"the manifest says of table {number} what it is not")
         impossible = space.zeros.impossible(answers.question)
@@ -170,7 +182,7 @@ def _columns(content: bytes, space: TableSpace, answers: Answers) -> Mapping[str
             for name in _NUMBERS
         }
         found["standard_error"] = np.array([float(row[len(named) + 1] or "nan") for row in rows], np.float64)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return found
 
@@ -198,6 +210,9 @@ def _off(columns: Mapping[str, Array], answers: Answers, impossible: Array | Non
         if counted.any():
             yield f"row {int(np.flatnonzero(counted)[0]) + 1} counts what is declared not to occur"
     own, errors = _own(answers), answers.estimates.standard_errors.reshape(-1)
+    moved = float(np.abs(values - own["value"]).sum()) / 2
+    if moved > max(_FEW_MOVED, len(values)):
+        yield f"{moved:,.0f} records lie in other cells than follows, which no rounding moves"
     reach = np.maximum(1.0, own["high"] - own["low"])
     # The ends are those of what was measured, and reach to the value: only where they did may another be beside them.
     least, most = np.minimum(own["low"], values) - 1, np.maximum(own["high"], values) + 1

@@ -49,7 +49,22 @@ def read_strategy(document: Mapping[str, Any]) -> Strategy:
         KeyError, TypeError, ValueError: when there is none.
     """
     tag = next((tag for tag in STRATEGIES if tag in document), "")
+    _check_whole(document[tag])
     return STRATEGIES[tag](document[tag])
+
+
+def _check_whole(document: Any) -> None:
+    """Refuse what a strategy never writes: 0.0 would equal 0, and be no place in an array.
+
+    Raises:
+        TypeError: for any number that is not whole.
+    """
+    left = [document]
+    while left:
+        each = left.pop()
+        if isinstance(each, float):
+            raise TypeError("a strategy is told in whole numbers")
+        left += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
 
 
 def serving(question: Question) -> list[TableStrategy]:

@@ -290,9 +290,9 @@ class Interval:
     ) -> Estimates:
         """Cut to what is possible, and NaN where there may be nobody; ``given`` are the values, if they are.
 
-        Of what is impossible altogether the interval reaches from the nearest that is possible as far as noise does. A
-        value that was given lies within its interval, which is all that is possible where there may be nobody by now.
-        What can be one number alone is that, whether there is anybody or not.
+        Of what is impossible the interval is that about the nearest that is possible, so that more confidence makes it
+        no narrower. A value that was given lies within its interval, which is all that is possible where there may be
+        nobody by now. What can be one number alone is that, whether there is anybody or not.
         """
         least, most = possible
         certain = np.equal(least, most)
@@ -301,9 +301,8 @@ class Interval:
         def clipped(numbers: FloatArray) -> FloatArray:
             return np.where(nothing, np.nan, numbers)
 
-        reach = quantile * np.nan_to_num(self.errors)
-        lows = np.clip(np.where(self.lows >= most, most - reach, self.lows), least, most)
-        highs = np.clip(np.where(self.highs <= least, least + reach, self.highs), least, most)
+        moved = np.nan_to_num(np.clip(self.linear, least, most) - self.linear)
+        lows, highs = np.clip(self.lows + moved, least, most), np.clip(self.highs + moved, least, most)
         values = clipped(np.clip(self.linear, least, most)) if given is None else given
         arms = np.maximum(values - self.lows, self.highs - values) / quantile
         lows, highs, arms = clipped(lows), clipped(highs), clipped(arms)

@@ -6,14 +6,15 @@ import csv
 import hashlib
 import io
 import itertools
-import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from zipfile import ZipFile
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from openpyxl import Workbook, load_workbook
+from openpyxl import Workbook
 from openpyxl.cell import WriteOnlyCell
 from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
@@ -32,6 +33,10 @@ MOST_ROWS = (1 << 20) - 1
 _MOST_TEXT = 32_767
 #: How many rows are written at a time.
 _BATCH = 10_000
+#: Columns of numbers, and how they are read.
+_KINDS = {name: float if name == "standard_error" else int for name in NUMBERS}
+#: When a workbook was written, as it says so itself.
+_WRITTEN = re.compile(rb"<dcterms:(?:created|modified)[^>]*>[^<]*")
 
 
 def numbered(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -124,58 +129,78 @@ def workbook(table: pa.Table, manifest: Mapping[str, Any] | None = None) -> byte
     Raises:
         InvalidRequest: for more rows than a sheet holds.
     """
+    named = [("data", table)] if manifest is None else [(f"table {k}", each) for k, each in numbered(table)]
+    sheets = [(name, each.column_names, _rows(each)) for name, each in named]
+    return _book(sheets, None if manifest is None else list(_notes(manifest)))
+
+
+def _rows(table: pa.Table) -> Iterator[Sequence[Any]]:
+    if len(table) > MOST_ROWS:
+        raise InvalidRequest(
+            f"Accept: a sheet holds {MOST_ROWS:,} rows, and there are {len(table):,}: take CSV or Parquet"
+        )
+    for batch in table.to_batches(max_chunksize=_BATCH):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _book(sheets: Iterable[tuple[str, Sequence[str], Iterable[Sequence[Any]]]], notes: Sequence[str] | None) -> bytes:
+    """A workbook with a sheet a table, each by its name, its header and its rows; and one of notes, where there are
+    any."""
     book = Workbook(write_only=True)
-    if manifest is None:
-        _sheet(book, "data", table)
-    else:
-        for number, each in numbered(table):
-            _sheet(book, f"table {number}", each)
-        notes = book.create_sheet("notes")
-        for note in _notes(manifest):
-            notes.append([_cell(notes, note)])
+    for name, header, rows in sheets:
+        sheet = book.create_sheet(name)
+        for row in itertools.chain([header], rows):
+            sheet.append([_cell(sheet, value) for value in row])
+    if notes is not None:
+        sheet = book.create_sheet("notes")
+        for note in notes:
+            sheet.append([_cell(sheet, note)])
     sink = io.BytesIO()
     book.save(sink)
     return sink.getvalue()
 
 
-def differing(book: bytes, tables: Mapping[int, bytes]) -> list[str]:
-    """What a workbook of a publication says that its tables do not.
+def differing(book: bytes, tables: Mapping[int, bytes], manifest: Mapping[str, Any]) -> list[str]:
+    """What a workbook of a publication says that its tables and its manifest do not: every part of it is held against
+    the one that is made here, and none is opened as a sheet, which may be of any size.
 
     Args:
         book: the file.
         tables: the CSV file of each table by its number.
+        manifest: that was checked.
     """
     try:
-        found = load_workbook(io.BytesIO(book), read_only=True)
+        sheets = [(f"table {number}", *_typed(content)) for number, content in sorted(tables.items())]
+    except (ValueError, OverflowError, csv.Error):
+        return ["tables.xlsx cannot be held against tables that are none"]
+    due = ZipFile(io.BytesIO(_book(sheets, list(_notes(manifest)))))
+    try:
+        found = ZipFile(io.BytesIO(book))
+        if found.namelist() != due.namelist():
+            return ["tables.xlsx has other parts than a workbook of these tables"]
+        return [
+            f"tables.xlsx is not the workbook of these tables and notes: {name} differs"
+            for name, own in zip(due.namelist(), due.infolist(), strict=True)
+            if found.getinfo(name).file_size != own.file_size or _part(found, name) != _part(due, name)
+        ]
     except Exception:  # noqa: BLE001 - whatever is wrong with a file that anybody may have written
         return ["tables.xlsx is no workbook"]
-    if found.sheetnames != [*(f"table {number}" for number in sorted(tables)), "notes"]:
-        return ["tables.xlsx has not a sheet for each table, and one of notes"]
-    return [
-        f"table {number} of tables.xlsx is not that of table-{number}.csv"
-        for number, content in sorted(tables.items())
-        if not _alike(found[f"table {number}"].iter_rows(values_only=True), content)
-    ]
 
 
-def _alike(rows: Iterable[Sequence[Any]], content: bytes) -> bool:
-    """Whether a sheet has the cells of a CSV file."""
-    told = csv.reader(io.StringIO(content.decode("utf-8"), newline=""))
-    return all(
-        _same(cell, text)
-        for row, written in itertools.zip_longest(rows, told, fillvalue=())
-        for cell, text in itertools.zip_longest(row, written, fillvalue="")
-    )
+def _part(book: ZipFile, name: str) -> bytes:
+    """A part of a workbook, but for when it was written."""
+    return _WRITTEN.sub(b"", book.read(name)) if name == "docProps/core.xml" else book.read(name)
 
 
-def _same(cell: Any, text: str) -> bool:
-    """Whether a cell of a sheet is what stands in one of a CSV file."""
-    if cell is None or isinstance(cell, str):
-        return (cell or "") == _text(text)
-    try:
-        return math.isclose(float(cell), float(text), rel_tol=1e-14)  # sheets have numbers of 15 digits
-    except (TypeError, ValueError):
-        return False
+def _typed(content: bytes) -> tuple[list[str], Iterable[Sequence[Any]]]:
+    """The header of a CSV file, and its rows with numbers in their columns.
+
+    Raises:
+        ValueError, OverflowError, csv.Error: when there is none.
+    """
+    header, *rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
+    kinds = [_KINDS.get(name, str) for name in header]
+    return header, [[None if not text else kind(text) for kind, text in zip(kinds, row, strict=True)] for row in rows]
 
 
 def _text(value: str) -> str:
@@ -211,15 +236,3 @@ def _cell(sheet: Any, value: Any) -> Any:
     found = WriteOnlyCell(sheet, value=_text(value))
     found.data_type = "s"
     return found
-
-
-def _sheet(book: Workbook, name: str, table: pa.Table) -> None:
-    if len(table) > MOST_ROWS:
-        raise InvalidRequest(
-            f"Accept: a sheet holds {MOST_ROWS:,} rows, and there are {len(table):,}: take CSV or Parquet"
-        )
-    sheet = book.create_sheet(name)
-    sheet.append([_cell(sheet, column) for column in table.column_names])
-    for batch in table.to_batches(max_chunksize=_BATCH):
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            sheet.append([_cell(sheet, value) for value in row])

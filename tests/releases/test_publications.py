@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import math
+import zipfile
 from decimal import Decimal
 from typing import Any
 
@@ -202,15 +203,53 @@ def test_a_workbook_is_that_of_its_tables() -> None:
     ]
     told = {"table": 1, "attributes": ["name"], "counts": None, "sum": 9, "rows": 4}
     facts = {"dataset": "d", "release": "r", "confidence": 0.95, "epsilon": 0.5, "notes": []}
-    book = workbook(pa.concat_tables(parts), {**facts, "tables": [told]})
+    manifest = {**facts, "tables": [told]}
+    book = workbook(pa.concat_tables(parts), manifest)
     tables = {number: encoded(part.drop_columns(["table"]), "csv") for number, part in enumerate(parts, start=1)}
-    assert differing(book, tables) == []
-    for was, becomes in ((b"12345", b"12346"), (b"1.8", b"1.9"), (b"=1+1", b"2")):
+    assert differing(book, tables, manifest) == []
+    for was, becomes in ((b"12345", b"12346"), (b"1.8", b"1.9"), (b"=1+1", b"2"), (b"1e-7\n", b"1e-7\nx,1,1\n")):
         altered = {**tables, 1: tables[1].replace(was, becomes)}
-        assert differing(book, altered) == ["table 1 of tables.xlsx is not that of table-1.csv"], was
-    assert differing(book, {**tables, 1: tables[1] + b"x,1,1\n"})
-    assert differing(book, {1: tables[1]}) == ["tables.xlsx has not a sheet for each table, and one of notes"]
-    assert differing(book[:-30], tables) == ["tables.xlsx is no workbook"]
+        assert differing(book, altered, manifest), was
+    assert differing(book, tables, {**manifest, "confidence": 0.99})
+    assert differing(book, {1: tables[1]}, manifest) == ["tables.xlsx has other parts than a workbook of these tables"]
+    assert differing(book[:-30], tables, manifest) == ["tables.xlsx is no workbook"]
+
+
+SHEET = "xl/worksheets/sheet1.xml"
+#: By attack the part of a workbook that it changes, what is replaced there, and by what.
+LIES = {
+    "a note": ("xl/worksheets/sheet2.xml", rb"records by sex", rb"records by age"),
+    "a number's format": (SHEET, rb'<c r="B2" ', rb'<c r="B2" s="1" '),
+    "a formula": (SHEET, rb"<v>111</v>", rb"<f>1+1</f><v>111</v>"),
+    "a size that hides a row": (SHEET, rb"</sheetData>", rb'<row r="9"><c r="A9"><v>9</v></c></row></sheetData>'),
+    "a sheet without an end": (SHEET, rb"</sheetData>", rb"</sheetData>" + b" " * (1 << 20)),
+    "a hidden column": (SHEET, rb"<sheetData>", rb'<cols><col min="1" max="1" hidden="1"/></cols><sheetData>'),
+}
+
+
+@pytest.mark.adversarial
+@pytest.mark.parametrize("what", [*LIES, "a part more"])
+def test_a_workbook_that_says_something_else(what: str) -> None:
+    """An attack: numbers as they were, and a reader who believes something else. Would show a part of a workbook that
+    nobody looks at, and one that is read for ever."""
+    table = pa.table(
+        {"table": pa.array([1, 1], pa.int32()), "sex": ["f", "m"], "value": pa.array([111, 7], pa.int64())}
+    )
+    told = {"table": 1, "attributes": ["sex"], "counts": None, "sum": 118, "rows": 2}
+    manifest = {"dataset": "d", "release": "r", "confidence": 0.95, "epsilon": 0.5, "notes": [], "tables": [told]}
+    book, tables = workbook(table, manifest), {1: encoded(table.drop_columns(["table"]), "csv")}
+    assert differing(book, tables, manifest) == []
+    made = io.BytesIO()
+    part, was, becomes = LIES.get(what, ("", b"", b""))
+    with zipfile.ZipFile(io.BytesIO(book)) as genuine, zipfile.ZipFile(made, "w") as forged:
+        for name in genuine.namelist():
+            content = genuine.read(name)
+            assert name != part or was in content, content
+            forged.writestr(name, content.replace(was, becomes) if name == part else content)
+        if not part:
+            forged.writestr("xl/comments1.xml", b"<comments/>")
+    (found,) = differing(made.getvalue(), tables, manifest)
+    assert (part or "other parts") in found
 
 
 def publish(client: httpx.Client, dataset: str, **asked: Any) -> JSON:
@@ -338,6 +377,8 @@ class TestOverHttp:
             lambda told: told["tables"][0].update(attributes=["age"]),
             lambda told: told["tables"][2].update(counts=[{"sex": "male"}]),
             lambda told: told["tables"].append(told["tables"][0] | {"sha256": "ab" * 32}),
+            lambda told: told.update(warning="counts are exact"),
+            lambda told: told["tables"][0].update(title="women alone"),
         ):
             told = copy.deepcopy(manifest)
             forge(told)
@@ -358,8 +399,18 @@ class TestOverHttp:
             [*cells[:3], cells[1], cells[1]],
             [cells[0], b"0" + cells[1], *cells[2:]],
             [b"nobody" + cells[0], *cells[1:]],
+            [cells[0], b"9" * 401, *cells[2:]],
         ):
             assert not written(header, b",".join(forged), *rest).ok, forged
+        # Each is within its interval, and together they are another table.
+        most = max(range(1, 1 + len(rest)), key=lambda place: int([row, *rest][place].rsplit(b",", 4)[1]))
+        swapped = [row, *rest]
+        for place, more in ((0, 20), (most, -20)):
+            name, value, error, low, high = swapped[place].rsplit(b",", 4)
+            put = int(value) + more
+            ends = b"%d,%d" % (min(int(low), put), max(int(high), put))
+            swapped[place] = b"%b,%d,%b,%b" % (name, put, error, ends)
+        assert any("lie in other cells" in problem for problem in written(header, *swapped).problems)
         for more in (b"value", b"true count"):
             assert not written(more + b"," + header, *(b"123456," + each for each in (row, *rest))).ok
         found = check(lines, *self.files(analyst, other, 3)).problems
@@ -408,6 +459,8 @@ class TestOverHttp:
         assert reply.headers["content-type"] == XLSX
         book = openpyxl.load_workbook(io.BytesIO(reply.content))
         assert book.sheetnames == ["table 1", "table 2", "table 3", "notes"]
+        manifest, tables = self.files(analyst, state["id"], 3)
+        assert differing(reply.content, tables, manifest) == []
         header, *rows = book["table 1"].iter_rows(values_only=True)
         assert header == ("sex", "age", "value", "standard_error", "low", "high")
         assert sum(row[2] for row in rows) == 15_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from app.cli.connection import client
 from app.cli.errors import Contradiction, Refusal, judging
 from app.cli.groups import audits
-from app.cli.inputs import parse_size
+from app.cli.inputs import parse_object, parse_size
 from app.cli.options import AsJson, DatasetName, existing_file
 from app.cli.rendering import err, print_json, say, show_books, show_verdict
 
@@ -54,12 +55,16 @@ def audit_publication(
     if not verdict.ok:
         raise Refusal(f"the transcript does not replay: {verdict.problem}")
     try:
-        manifest = orjson.loads((folder / "manifest.json").read_bytes())
+        manifest = parse_object((folder / "manifest.json").read_text(encoding="utf-8"), "manifest.json")
         names = [int(each["table"]) for each in manifest["tables"]]
         tables = {name: (folder / f"table-{name}.csv").read_bytes() for name in names}
         found = check(transcript.read_bytes().splitlines(), manifest, tables)
         book = folder / "tables.xlsx"
-        problems = [*found.problems, *(differing(book.read_bytes(), tables) if book.exists() else ())]
+        problems = [*found.problems]
+        if book.exists() and not problems:
+            problems += differing(book.read_bytes(), tables, manifest)
+        known = {"manifest.json", "tables.xlsx", *(f"table-{name}.csv" for name in names)}
+        problems += [f"{name} is no part of the publication" for name in sorted({*os.listdir(folder)} - known)]
     except (KeyError, TypeError, ValueError, OSError):
         raise Refusal("the folder has no manifest.json with the tables that it names") from None
     if as_json:
@@ -69,8 +74,9 @@ def audit_publication(
     if problems:
         raise Refusal("the publication does not follow from what was measured")
     if not as_json:
-        alike = "every number is the one computed here" if found.same else "a rounding differs here, within intervals"
-        say(f"All holds: {alike}.")
+        said = "All holds: every number is the one computed here."
+        other = "Not every number is the one computed here: another rounding moves a few records to other cells."
+        say(said if found.same else other)
 
 
 @audits.command("replay")

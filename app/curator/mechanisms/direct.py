@@ -104,12 +104,16 @@ class DirectMeasurement(PlannedMechanism[Released]):
         error = 0.0 if query.is_zero else plan.standard_error or 0.0
         values = np.ldexp(units.astype(np.float64), -plan.answer_bits)
         arm = 0.0 if query.is_zero else arm
-        least, most = (0.0, math.inf) if query.range[0] >= 0 and not self._prior.space.signed else (-math.inf, math.inf)
+        lows, highs = values - arm, values + arm
+        if query.range[0] >= 0 and not self._prior.space.signed:
+            # Of a value below zero it is that of a measured zero, from the value on, and no wider than others.
+            highs = np.where(values < 0, np.maximum(np.minimum(arm, highs + arm), 0.0), highs)
+            lows = np.minimum(values, np.maximum(lows, 0.0))
         return Estimates(
             values,
             standard_errors=np.full(len(values), error),
-            lows=np.clip(values - arm, least, most),
-            highs=np.clip(values + arm, least, most),
+            lows=lows,
+            highs=highs,
             unbiased=np.ones(len(values), dtype=bool),
             confidence=target.probability,
         )

@@ -467,6 +467,8 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         centres = np.where(unbiased, linear, values)
         reaches = np.where(unbiased, reaches, deviations * self._model_quantile(policy, target))
         least, most = (self._as_counts(query, each) for each in self._bounds(query))
+        # An interval about what is impossible would be a point at the bound, as if nothing else could be.
+        centres = np.clip(centres, least, most)
         own = np.where(unbiased, errors, deviations)
         lows, highs = np.clip(centres - reaches, least, most), np.clip(centres + reaches, least, most)
         if not given:

@@ -336,7 +336,7 @@ class LocalFits:
         grown: FloatArray = np.ones(())
         for one, partition in zip(one_ways, cells, strict=True):
             shares, (variances, rest) = partition.summed(one.shares, 0), one.doubts(partition)
-            unsure = unsure[..., None] * np.square(shares) + np.square(base)[..., None] * variances
+            unsure = unsure[..., None] * (np.square(shares) + variances) + np.square(base)[..., None] * variances
             base = base[..., None] * shares
             grown = grown[..., None] * (1 + rest)
         told = [values_on(known, attributes, cells) for known in place.restriction.known]
@@ -349,6 +349,9 @@ class LocalFits:
         possible = self._residuals.zeros.possible(attributes, cells)
         if possible is not None:
             base = raked(base * possible, [p.summed(one.shares, 0) for one, p in zip(one_ways, cells, strict=True)])
+            # Noise in one-way marginals may contradict zeros, and leave nothing of cells that records can be in.
+            least = LEAST_COUNT / total / max(int(np.count_nonzero(possible)), 1)
+            base = np.where(possible, np.maximum(base, least), 0.0)
         flat = (base / base.sum()).reshape(-1)
         inside = np.flatnonzero(flat)
         if known:
