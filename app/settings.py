@@ -423,6 +423,11 @@ class Settings(BaseSettings):
         return Path(self.vault_url.removeprefix("file://"))
 
     @property
+    def files_elsewhere(self) -> Path | None:
+        """Folder of the private files, where they lie in one outside of the data folder; None elsewhere."""
+        return None if self.vault_url is None or self.vault_objects is not None else self.vault_dir
+
+    @property
     def vault_objects(self) -> str | None:
         """URL of the object store of the private files; None where these lie in a folder."""
         return self.vault_url if self.vault_url is not None and _BUCKET_URL.fullmatch(self.vault_url) else None

@@ -118,6 +118,9 @@ def restore(folder: Path, *, final: bool) -> None:
                         backups.private_files(copy),
                     )
                 else:
+                    place = place_of_files(settings, writing)
+                    check_place(place)
+                    backups.check_no_files(place)
                     store = backups.open_copy(copy)
                     forfeit_all(store, utc_now, problems.document)
                     log_keys.begin_anew(settings, store)  # keys are not restored

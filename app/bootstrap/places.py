@@ -35,7 +35,7 @@ def note_of_ledger(settings: Settings) -> Note:
         StartRefused: when this machine has no client for the object store.
     """
     if settings.vault_objects is None:
-        return FileNote(settings.data_dir / NAME)
+        return FileNote((settings.files_elsewhere or settings.data_dir) / NAME)
     from app.storage.objects import ObjectNote, opened
 
     with _asked():

@@ -52,7 +52,8 @@ def data_lock(settings: Settings) -> DataDirLock:
         if file.exists() and file.stat().st_nlink > 1:
             # Each of its names would have its own write-ahead log, and its own lock.
             raise StartRefused(f"the database {file} has another name, a hard link: remove that, or copy the file")
-    return DataDirLock(settings.data_dir, file, settings.sqlalchemy_url if file is None else None)
+    server = settings.sqlalchemy_url if file is None else None
+    return DataDirLock(settings.data_dir, file, server, settings.files_elsewhere)
 
 
 @contextmanager

@@ -89,9 +89,9 @@ def prepare(settings: Settings) -> None:
                 made = built.services.principals.ensure_operator(key)
         except ValueError as error:
             raise StartRefused(f"CURATOR_ADMIN_KEY: {error}") from None
-        log_keys.settle(settings, built.store)
-        if made is not None:
+        if made is not None:  # before anything else may fail: it is kept nowhere
             print(f"admin key (shown this once): {made}", flush=True)  # noqa: T201
+        log_keys.settle(settings, built.store)
     finally:
         built.store.close()
         reading.dispose()

@@ -125,7 +125,8 @@ class AuditJobs:
         """From time to time, let audits that nobody works on be stopped, and remove those of yesterday."""
         if time.monotonic() - self._tended >= TEND_SECONDS:
             self._tended = time.monotonic()
-            self._store.abandon(time.time() - SILENT_SECONDS, self._clock())
+            now = time.time()
+            self._store.abandon(now - SILENT_SECONDS, self._clock(), now + SILENT_SECONDS)
             self._store.forget(None, before(self._clock))
 
     def work(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -79,8 +80,8 @@ class AuditStore(Protocol):
         ended; whether that is so.
         """
 
-    def abandon(self, silent_since: float, at: str) -> None:
-        """Let an audit whose worker has been silent since some time be stopped."""
+    def abandon(self, silent_since: float, at: str, ahead: float = math.inf) -> None:
+        """Let an audit be stopped whose worker has been silent since some time, or spoke last at a time to come."""
 
     def forget(self, id: str | None, before: str) -> int:
         """Remove an audit that has ended, or all that ended before a time; how many there were."""

@@ -187,7 +187,7 @@ class Principals:
         Returns the new key where one was made, to be printed once.
 
         Raises:
-            ValueError: when the configured key is too short or not printable.
+            ValueError: when the configured key is too short, not printable, or another principal's.
         """
         made = None
         with self._store.write() as tx:
@@ -199,6 +199,9 @@ class Principals:
             if len(key) < _MIN_KEY or not _PRINTABLE.fullmatch(key):
                 raise ValueError(f"the admin key needs at least {_MIN_KEY} printable characters without spaces")
             digest = _hash(key)
+            other = tx.principal_by_key(_key_id(digest))
+            if other is not None and other.name != OPERATOR:
+                raise ValueError("it is another principal's key: set one of its own")
             at = self._clock()
             if row is None:
                 tx.add_principal(PrincipalRow(OPERATOR, "admin", _key_id(digest), digest, at))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, delete, insert, null, or_, select, tuple_, update
@@ -112,9 +113,11 @@ class SqlAudits:
             tx.commit()
         return True
 
-    def abandon(self, silent_since: float, at: str) -> None:
-        """Let an audit whose worker has been silent since some time be stopped."""
-        silent = and_(c.slot == 1, c.beat < silent_since)
+    def abandon(self, silent_since: float, at: str, ahead: float = math.inf) -> None:
+        """Let an audit be stopped whose worker has been silent since some time, or spoke last when it was later than it
+        can be: the clock was set back since.
+        """
+        silent = and_(c.slot == 1, or_(c.beat < silent_since, c.beat > ahead))
         if self._one(silent) is not None:
             with self._store.write() as tx:
                 ended = {"status": "stopped", "slot": None, "finished_at": at}

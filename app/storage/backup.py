@@ -160,6 +160,12 @@ def take_files(folder: Path, vault: Blobs, keys: Path, vault_key: bytes | None, 
         Vault(vault, vault_key, keys_folder=keys).verify(entry)
 
 
+def check_no_files(vault: Blobs) -> None:
+    """Raise NotEmpty where there are private files: none is restored, and a server would remove these."""
+    if any(is_file(name) for name in vault.names()):
+        raise NotEmpty("there are private files: name a new CURATOR_DATA_DIR, and a new CURATOR_VAULT_URL if it is set")
+
+
 def check_new(folder: Path) -> None:
     """Raise NotEmpty when a data folder has more in it than an interrupted restore leaves."""
     if any(path.name not in (VAULT, KEYS) and path.suffix != ".lock" for path in folder.iterdir()):

@@ -194,5 +194,6 @@ class FileNote:
     def write(self, content: bytes, over: Noted) -> bool:
         if self.read() != over:
             return False
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         durable.write(self._path, content, durable=False)
         return True

@@ -347,10 +347,14 @@ class DataDirLock:
         folder: the data folder.
         database: the embedded database by its real path, where there is one.
         server: the URL of the PostgreSQL database, where there is one.
+        files: the folder of private files, where they lie elsewhere: left-overs there are those that one database does
+            not name.
     """
 
-    def __init__(self, folder: Path, database: Path | None = None, server: str | None = None) -> None:
-        self._folder, self._database = folder, database
+    def __init__(
+        self, folder: Path, database: Path | None = None, server: str | None = None, files: Path | None = None
+    ) -> None:
+        self._folder, self._database, self._files = folder, database, files
         self._descriptors: list[int] = []
         self._server = None if server is None else _ServerLock(server)
 
@@ -363,6 +367,11 @@ class DataDirLock:
         try:
             if not self._take(self._folder / "serving.lock", fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
                 raise AlreadyServed(f"another process already serves the data folder {self._folder}")
+            files = self._files
+            if files is not None:
+                files.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not self._take(files / "serving.lock", fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+                    raise AlreadyServed(f"another process already serves the private files in {files}")
             database = self._database
             if database is not None and not self._take(database.with_name(f"{database.name}.lock"), fcntl.LOCK_EX):
                 raise AlreadyServed(f"another process already serves the database {database}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from alembic import command
@@ -49,12 +50,23 @@ def _check_known(connection: Connection, scripts: ScriptDirectory) -> str | None
     return found
 
 
+def _close(file: Path) -> None:
+    """Let nobody else read an embedded database, whatever folder it lies in; SQLite's other files are made as it is."""
+    if not file.exists():
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    for each in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
+        if each.exists() and each.stat().st_mode & 0o077:
+            each.chmod(0o600)
+
+
 def migrate(engine: Engine) -> None:
     """Apply every pending migration; processes that do so at once take turns.
 
     Raises:
         NewerDatabase: when the database is ahead of this program; it is left as it is.
     """
+    if engine.dialect.name == "sqlite" and engine.url.database:
+        _close(Path(engine.url.database))
     with engine.connect() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})

@@ -83,11 +83,17 @@ def test_a_stop_is_never_overwritten(stores: Callable[[], SqlAudits]) -> None:
     store.add(row("b"))
     second = store.take("v", 7.0)
     assert second is not None
-    store.abandon(7.0, "2026-01-01T00:03:00Z")
+    store.abandon(7.0, "2026-01-01T00:03:00Z", 7.0)
     assert store.beat(second, b"{}", 7.5)
     store.abandon(8.0, "2026-01-01T00:03:00Z")
     assert not store.beat(second, b"{}", 9.0)
     assert not store.end(replace(second, status="done", verdict="holds"), {})
+    # Since the clock was set back its last sign of life is one to come.
+    store.add(row("ahead"))
+    third = store.take("v", 500.0)
+    assert third is not None
+    store.abandon(8.0, "2026-01-01T00:03:00Z", 100.0)
+    assert not store.beat(third, b"{}", 101.0)
     # Nobody works on it yet: it is stopped at once.
     store.add(row("c"))
     store.halt("c", "bob", "2026-01-01T00:04:00Z")
