@@ -53,14 +53,11 @@ def one_way(residuals: Residuals, a: int) -> tuple[np.ndarray, np.ndarray]:
 def base_of(residuals: Residuals) -> tuple[np.ndarray, np.ndarray]:
     """The product of the one-way marginals over all cells, and the variance that it has by their noise."""
     found = [one_way(residuals, a) for a in range(len(residuals.sizes))]
-    base, variances = np.ones(()), np.zeros(())
-    for k in range(len(found)):
-        base = base[..., None] * found[k][0]
-        term = np.ones(())
-        for a, (shares, own) in enumerate(found):
-            term = term[..., None] * (own if a == k else shares**2)
-        variances = variances + term
-    return base.reshape(-1), variances.reshape(-1)
+    base, squares = np.ones(()), np.ones(())
+    for shares, own in found:
+        base, squares = base[..., None] * shares, squares[..., None] * (shares**2 + own)
+    # Of independent factors the mean of the square is the product of theirs.
+    return base.reshape(-1), (squares - base**2).reshape(-1)
 
 
 @st.composite
