@@ -25,8 +25,8 @@ logger = structlog.get_logger(__name__)
 DRAIN_SECONDS = 30
 LOST_FILES = (
     "the data folder lacks private files of the database's data sets, or holds altered ones: put them back. All "
-    "servers of one database share one data folder (CURATOR_DATA_DIR) and the key that files were written with "
-    "(CURATOR_VAULT_KEY; `curator vault rotate` changes it)"
+    "servers of one database share one data folder (CURATOR_DATA_DIR), or where CURATOR_VAULT_URL names one the place "
+    "of private files, and the key that these were written with (CURATOR_VAULT_KEY; `curator vault rotate` changes it)"
 )
 
 

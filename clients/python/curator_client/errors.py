@@ -232,7 +232,7 @@ class BatchFailed(CuratorError):
 
     def __str__(self) -> str:
         refused = [each for each in self.results if isinstance(each, Refused)]
-        first = f"; the first: {refused[0]}" if refused else ""
+        first = f"; the first: {refused[0]}".rstrip(".") if refused else ""
         return (
             f"{len(refused):,} of {len(self.results):,} questions were refused{first}. "
             'The answers stand in results; on_error="return" gives refusals in their places.'
