@@ -33,8 +33,9 @@ $(VENV)/.python:
 	$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
+# Most modules of the dependencies are never imported: those that are compile when they are.
 $(VENV)/.dependencies: requirements-dev.lock $(VENV)/.python
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements-dev.lock
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml clients/python/pyproject.toml clients/python/curator_client/version.py $(VENV)/.dependencies

@@ -240,10 +240,10 @@ class ReleaseJobs:
         now = time.time()
         since = math.inf if silent == math.inf else now - silent
         with self._store.read() as tx:
-            if tx.next_release(since, lane.most_seconds) is None:
+            if tx.next_release(since, lane.most_seconds, now + silent) is None:
                 return False
         with self._store.write() as tx:
-            row = tx.claim_release(secrets.token_hex(16), now, since, lane.most_seconds)
+            row = tx.claim_release(secrets.token_hex(16), now, since, lane.most_seconds, now + silent)
             tx.commit()
         if row is None:
             return False

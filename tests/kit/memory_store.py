@@ -545,25 +545,31 @@ class MemoryTransaction:
     def count_releases(self) -> Mapping[ReleaseStatus, int]:
         return Counter(row.status for row in self._tables.releases.values())
 
-    def _due(self, silent_since: float, most_seconds: float) -> list[str]:
+    def _due(self, silent_since: float, most_seconds: float, ahead: float) -> list[str]:
         rows = list(self._tables.releases.values())
         served: dict[str, float] = {}
         for row in rows:
             served[row.owner] = max(row.beat, served.get(row.owner, 0.0))
         rows.sort(key=lambda row: (served[row.owner], row.created_at, row.id))
-        silent = [row.status == "running" and row.beat < silent_since for row in rows]
+        silent = [row.status == "running" and not silent_since <= row.beat <= ahead for row in rows]
         due = [row for row, late in zip(rows, silent, strict=True) if late or row.status == "queued"]
         return [row.id for row in due if row.expected_seconds <= most_seconds]
 
-    def next_release(self, silent_since: float, most_seconds: float = math.inf) -> str | None:
-        return next(iter(self._due(silent_since, most_seconds)), None)
+    def next_release(self, silent_since: float, most_seconds: float = math.inf, ahead: float = math.inf) -> str | None:
+        return next(iter(self._due(silent_since, most_seconds, ahead)), None)
 
     def claim_release(
-        self, worker: str, now: float, silent_since: float, most_seconds: float = math.inf
+        self,
+        worker: str,
+        now: float,
+        silent_since: float,
+        most_seconds: float = math.inf,
+        ahead: float = math.inf,
     ) -> ReleaseRow | None:
         # What somebody else holds is passed over, and what he did with it meanwhile is seen.
-        free = next((id for id in self._due(silent_since, most_seconds) if self._hold("releases", [id], 0)), None)
-        if free is None or free not in self._due(silent_since, most_seconds):
+        due = silent_since, most_seconds, ahead
+        free = next((id for id in self._due(*due) if self._hold("releases", [id], 0)), None)
+        if free is None or free not in self._due(*due):
             return None
         row = self._tables.releases[free]
         taken = replace(row, status="running", worker=worker, beat=now)

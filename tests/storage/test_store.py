@@ -1088,6 +1088,20 @@ class TestReleases:
             row, status="running", worker="two", beat=161.0
         )
 
+    def test_who_spoke_last_at_a_time_to_come_is_succeeded(
+        self, store: SqlStore, data: DatasetRow, who: PrincipalRow
+    ) -> None:
+        """The clock was set back since. Catches a dead worker's release that waits until the clock is there again."""
+        (row,) = self.many(store, data, who, 1)
+        claim(store, "one", now=9000.0)
+        with store.read() as tx:
+            assert tx.next_release(40.0, ahead=9000.0) is None
+            assert tx.next_release(40.0, ahead=160.0) == row.id
+        with store.write() as tx:
+            taken = tx.claim_release("two", 100.0, 40.0, ahead=160.0)
+            tx.commit()
+        assert taken == replace(row, status="running", worker="two", beat=100.0)
+
     def test_who_lost_it_changes_nothing(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
         """Fencing. Catches a worker that was merely slow, and whose beat takes back, or whose record ends, a release
         that another one has.

@@ -27,11 +27,12 @@ _MOVED = (
 )
 
 
-def _due_release(silent_since: float, most_seconds: float) -> Select[Any]:
+def _due_release(silent_since: float, most_seconds: float, ahead: float) -> Select[Any]:
     """The next release that waits, or has been silent: of the owner first whose releases were worked on longest ago,
     his oldest.
     """
-    due = or_(c.status == "queued", and_(c.status == "running", c.beat < silent_since))
+    silent = or_(c.beat < silent_since, c.beat > ahead)
+    due = or_(c.status == "queued", and_(c.status == "running", silent))
     if most_seconds < math.inf:
         due = and_(due, c.expected_seconds <= most_seconds)
     each = t.releases.alias("each").c
@@ -74,19 +75,24 @@ class Releases(BaseTransaction):
         """How many releases stand where; a status that none has is left out."""
         return dict(self.connection.execute(select(c.status, func.count()).group_by(c.status)).all())
 
-    def next_release(self, silent_since: float, most_seconds: float = math.inf) -> str | None:
-        """A release that waits, or whose worker has been silent since some time, and which is foretold to take no more
-        than some seconds: the oldest one of the owner whose releases were worked on longest ago. None where there is
-        none.
+    def next_release(self, silent_since: float, most_seconds: float = math.inf, ahead: float = math.inf) -> str | None:
+        """A release that waits, or whose worker has been silent since some time, or spoke last later than it can be
+        (the clock was set back since), and which is foretold to take no more than some seconds: the oldest one of the
+        owner whose releases were worked on longest ago. None where there is none.
         """
-        found = self.connection.execute(_due_release(silent_since, most_seconds)).one_or_none()
+        found = self.connection.execute(_due_release(silent_since, most_seconds, ahead)).one_or_none()
         return None if found is None else str(found.id)
 
     def claim_release(
-        self, worker: str, now: float, silent_since: float, most_seconds: float = math.inf
+        self,
+        worker: str,
+        now: float,
+        silent_since: float,
+        most_seconds: float = math.inf,
+        ahead: float = math.inf,
     ) -> ReleaseRow | None:
         """Take the one of :meth:`next_release`. Nobody else takes it at the same time."""
-        statement = _due_release(silent_since, most_seconds)
+        statement = _due_release(silent_since, most_seconds, ahead)
         if self._locks:
             statement = statement.with_for_update(skip_locked=True, of=t.releases)
         row = self.connection.execute(statement).one_or_none()
