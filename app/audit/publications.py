@@ -34,9 +34,8 @@ _NUMBERS = ("value", "low", "high")
 #: What a manifest says, and of each table.
 _STATED = ("attributes", "counts", "rows", "sum")
 _TABLE = frozenset({"table", "sha256", *_STATED})
-_MANIFEST = frozenset(
-    {"format", "release", "dataset", "epsilon", "confidence", "seed", "records", "measurements", "head_hash", "tables"}
-) | {"notes"}
+_NAMED = ("format", "release", "dataset", "epsilon", "confidence", "seed", "records", "head_hash")
+_MANIFEST = frozenset({*_NAMED, "measurements", "tables", "notes"})
 #: How many records of a table another rounding may move, at least; or one a cell.
 _FEW_MOVED = 10
 

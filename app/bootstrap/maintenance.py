@@ -107,9 +107,9 @@ def restore(folder: Path, *, final: bool) -> None:
                     if not backups.is_empty(reading):
                         raise StartRefused("the database is not empty: name a new CURATOR_DATABASE_URL")
                 backups.take_rows(folder, copy)
+                place = place_of_files(settings, writing)
+                check_place(place)
                 if final:
-                    place = place_of_files(settings, writing)
-                    check_place(place)
                     backups.take_files(
                         folder,
                         place,
@@ -118,8 +118,6 @@ def restore(folder: Path, *, final: bool) -> None:
                         backups.private_files(copy),
                     )
                 else:
-                    place = place_of_files(settings, writing)
-                    check_place(place)
                     backups.check_no_files(place)
                     store = backups.open_copy(copy)
                     forfeit_all(store, utc_now, problems.document)

@@ -59,12 +59,15 @@ def _check_whole(document: Any) -> None:
     Raises:
         TypeError: for any number that is not whole.
     """
-    left = [document]
+    left: list[Any] = [[document]]
     while left:
         each = left.pop()
-        if isinstance(each, float):
+        parts = each.values() if isinstance(each, dict) else each
+        kinds = set(map(type, parts))  # lists of numbers are long
+        if float in kinds:
             raise TypeError("a strategy is told in whole numbers")
-        left += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        if kinds & {dict, list}:
+            left += [part for part in parts if isinstance(part, dict | list)]
 
 
 def serving(question: Question) -> list[TableStrategy]:

@@ -272,7 +272,7 @@ class Kind(ABC, Generic[A]):
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """The known interval of a statistic of some groups, in its own unit, before it is cut. Where ``possible`` it holds
+    """The known interval of a statistic of some groups, in its own unit, before it is cut. Where ``whole`` it holds
     every value that what is possible and the noise leave, and its middle tells nothing."""
 
     linear: FloatArray
@@ -280,7 +280,7 @@ class Interval:
     lows: FloatArray
     highs: FloatArray
     nothing: Array
-    possible: bool = False
+    whole: bool = False
 
     def shown(
         self,
@@ -304,7 +304,7 @@ class Interval:
             return np.where(nothing, np.nan, numbers)
 
         moved = np.nan_to_num(np.clip(self.linear, least, most) - self.linear)
-        if self.possible:
+        if self.whole:
             moved = np.where((self.lows < most) & (self.highs > least), 0.0, moved)
         lows, highs = np.clip(self.lows + moved, least, most), np.clip(self.highs + moved, least, most)
         values = clipped(np.clip(self.linear, least, most)) if given is None else given

@@ -313,4 +313,4 @@ class Variance(_OfMoments):
         # Where there are hardly any records an interval has no end but that of what is possible.
         least, most = self.possible(None)
         lows, highs = np.where(np.isinf(lows), least, lows), np.where(np.isinf(highs), most, highs)
-        return Interval(linear, errors, lows, highs, nothing, possible=True)
+        return Interval(linear, errors, lows, highs, nothing, whole=True)

@@ -27,6 +27,7 @@ MOST_TYPES = 4
 #: What is counted as parentheses: a row of brackets costs the parser time by its square.
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
+_QUOTED = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
 #: What stands where something else is read or changed, and its hint.
 _OTHERS = "say SELECT, EXPLAIN SELECT, SHOW TABLES or DESCRIBE and a table"
 _FORM = "a statement is SELECT what FROM a table WHERE conditions GROUP BY columns ORDER BY columns LIMIT rows"
@@ -76,8 +77,8 @@ class Source:
     def named(self, node: exp.Func) -> str:
         """A function's name in capitals, as it was written."""
         start, stop = _span(self.text, node)
-        written = self.text[start:stop].upper()
-        return written if written.isidentifier() else node.sql_name()
+        # Of what is written without its name that of its first part would be told.
+        return self.text[start:stop].upper() if "start" in node.meta else node.sql_name()
 
 
 def read(text: str) -> Source:
@@ -190,7 +191,8 @@ def _parsed(text: str, rest: str) -> exp.Select:
         line, col, near = first.get("line") or 1, first.get("col") or 1, first.get("highlight") or ""
         # The column is that of the last character.
         begin = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + max(0, col - max(1, len(near)))
-        foreign = next((token for token in _tokens(text, rest) if token.text.upper() in _FOREIGN), None)
+        words = (token for token in _tokens(text, rest) if token.token_type not in _QUOTED)
+        foreign = next((token for token in words if token.text.upper() in _FOREIGN), None)
         if foreign is not None:
             problem = f"{foreign.text.upper()} is no part of a statement"
             raise SqlRefused(text, *_span(text, foreign), problem, _FOREIGN[foreign.text.upper()]) from None

@@ -50,7 +50,7 @@ def _check_known(connection: Connection, scripts: ScriptDirectory) -> str | None
     return found
 
 
-def _close(file: Path) -> None:
+def _keep_private(file: Path) -> None:
     """Let nobody else read an embedded database, whatever folder it lies in; SQLite's other files are made as it is."""
     if not file.exists():
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
@@ -66,7 +66,7 @@ def migrate(engine: Engine) -> None:
         NewerDatabase: when the database is ahead of this program; it is left as it is.
     """
     if engine.dialect.name == "sqlite" and engine.url.database:
-        _close(Path(engine.url.database))
+        _keep_private(Path(engine.url.database))
     with engine.connect() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -64,7 +63,9 @@ def audit_publication(
         if book.exists() and not problems:
             problems += differing(book.read_bytes(), tables, manifest)
         known = {"manifest.json", "tables.xlsx", *(f"table-{name}.csv" for name in names)}
-        problems += [f"{name} is no part of the publication" for name in sorted({*os.listdir(folder)} - known)]
+        problems += [
+            f"{name} is no part of the publication" for name in sorted({each.name for each in folder.iterdir()} - known)
+        ]
     except (KeyError, TypeError, ValueError, OSError):
         raise Refusal("the folder has no manifest.json with the tables that it names") from None
     if as_json:
