@@ -55,6 +55,8 @@ def parse_bytes(text: object) -> object:
 #: quoting there.
 _BUCKET_URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9][A-Za-z0-9._-]*)*/?", re.ASCII)
 _FOLDER_URL = re.compile(r"file:///[A-Za-z0-9._~/-]+", re.ASCII)
+#: A host, alone or with a port, or a folder of a local socket; or nothing behind a last comma.
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:\[\]@]+|[0-9A-Fa-f:.]+)(:\d{1,5})?|/[^\s]*|")
 
 ByteCount = Annotated[int, BeforeValidator(parse_bytes)]
 
@@ -190,6 +192,7 @@ class Settings(BaseSettings):
     dask_key: Path | None = Field(None, description="File (PEM) of the key of that certificate.")
     finisher: Literal["process", "table", "dask"] = Field(
         "process",
+        validate_default=True,
         description="Who makes long releases and replays transcripts for audits: processes beside the server; with "
         "`table` also `curator work` on any machine, which needs PostgreSQL; with `dask` also a cluster, which needs "
         "the four settings CURATOR_DASK_*.",
@@ -310,6 +313,8 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"expected another one, or a cluster: set {', '.join(PREFIX + name.upper() for name in missing)}"
             )
+        if value != "dask" and len(missing) < len(named):
+            raise ValueError("expected dask, which the settings CURATOR_DASK_* are for; unset them where none is meant")
         return value
 
     @field_validator("vault_url")
@@ -328,6 +333,13 @@ class Settings(BaseSettings):
     def _whole_paths(cls, value: str | None) -> str | None:
         if value is not None and not all(os.path.isabs(folder) and "\0" not in folder for folder in value.split(":")):
             raise ValueError("expected folders by their whole paths, such as /srv/visits:/srv/labs")
+        return value
+
+    @field_validator("source_hosts")
+    @classmethod
+    def _hosts(cls, value: str | None) -> str | None:
+        if value is not None and not all(_HOST.fullmatch(host.strip()) for host in value.split(",")):
+            raise ValueError("expected hosts with a comma between two, such as db.example.org:5432,10.0.0.2")
         return value
 
     @field_validator("untried_engines")
@@ -358,6 +370,13 @@ class Settings(BaseSettings):
     def _well_formed_key(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None:
             _decode_key(value)
+        return value
+
+    @field_validator("log_old_key")
+    @classmethod
+    def _before_another(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if value is not None and "log_key" in info.data and info.data["log_key"] is None:
+            raise ValueError("set CURATOR_LOG_KEY to the key that comes after this one, or unset this")
         return value
 
     def vault_key_bytes(self) -> bytes | None:

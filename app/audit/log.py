@@ -1,8 +1,8 @@
 """The contents of a service's log, as the service writes them.
 
 A leaf is a line of canonical JSON: a transcript's header, entry or record of a measurement as it stands there, a
-movement of a ledger, or a public event (a data set is registered or retired, a principal is created, gets another key
-or loses it, the log gets another key). No line has anything private, nor a private key.
+movement of a ledger, or a public event (a data set is registered or retired, its tables are published, a principal is
+created, gets another key or loses it, the log gets another key). No line has anything private, nor a private key.
 
 An auditor's side is :mod:`curator_client.proofs.follower`.
 """
@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import orjson
+
+#: What became of a data set whose tables were published.
+PUBLISHED = "published"
 
 
 def _line(document: Mapping[str, Any]) -> bytes:
@@ -41,6 +44,14 @@ def registration_record(
 def revelation_record(*, name: str, by: str, recorded_at: str) -> bytes:
     """The line of a data set whose commitment was revealed: to whom the key was given, not the key."""
     document = {"record": "dataset", "event": "commitment revealed", "name": name, "by": by}
+    return _line(document | {"recorded_at": recorded_at})
+
+
+def publication_record(*, name: str, release: str, manifest: str, recorded_at: str) -> bytes:
+    """The line of tables that were published of a data set: by which release, and the digest of their manifest
+    (:func:`app.audit.publications.digest`), which has those of the tables.
+    """
+    document = {"record": "dataset", "event": PUBLISHED, "name": name, "release": release, "manifest": manifest}
     return _line(document | {"recorded_at": recorded_at})
 
 

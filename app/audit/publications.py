@@ -13,13 +13,14 @@ import csv
 import hashlib
 import io
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
 
+from app.audit.log import PUBLISHED
 from app.curator.mechanisms.protocol import Measured
 from app.curator.mechanisms.release import job_of
 from app.curator.opening import Header, Opening
@@ -56,6 +57,33 @@ class Checked:
     def ok(self) -> bool:
         """Whether all holds."""
         return not self.problems
+
+
+def digest(manifest: Mapping[str, Any]) -> str:
+    """The digest of a manifest that the log names: SHA-256, in hexadecimal digits, of its canonical JSON."""
+    return hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def unlogged(manifest: Mapping[str, Any], read: Callable[[Callable[[bytes], object]], object]) -> list[str]:
+    """What a signed log does not bear out of a manifest: its release published it, and nothing else.
+
+    Args:
+        manifest: as it was published.
+        read: shows every line of the log.
+    """
+    published: list[Any] = []
+
+    def look(line: bytes) -> None:
+        if b'"record":"dataset"' in line:  # others need not be read
+            record = orjson.loads(line)
+            told = (record.get("event"), record.get("name"), record.get("release"))
+            if told == (PUBLISHED, manifest["dataset"], manifest["release"]):
+                published.append(record.get("manifest"))
+
+    read(look)
+    if not published:
+        return ["the log, as far as it is kept, has no publication of this release"]
+    return [] if published == [digest(manifest)] else ["the log names another manifest of this release"]
 
 
 def check(lines: Sequence[bytes], manifest: Mapping[str, Any], tables: Mapping[int, bytes]) -> Checked:

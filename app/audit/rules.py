@@ -11,6 +11,7 @@ Lines are read twice in their order, since what became of a data set may stand b
 3. The movements keep the books (:mod:`app.audit.books`, rules 1 to 8).
 4. What entries and measurements say that they cost is charged (:mod:`app.audit.charges`).
 5. A measurement that a session starts from and did not make is of its own data set and shared (:mod:`app.audit.pins`).
+6. Tables are published once by a release, which is of their data set.
 
 A line that breaks a rule counts for nothing in what follows. What is kept: the sessions and where each stands, the data
 sets as they were registered, and the measurements that sessions start from.
@@ -28,6 +29,7 @@ from app.audit import forms
 from app.audit.books import Books, Movement, Opened, Registered
 from app.audit.charges import Charges
 from app.audit.failures import Malformed
+from app.audit.log import PUBLISHED
 from app.audit.pins import Pinned
 from curator_client.proofs import records
 from curator_client.proofs.findings import Unfollowed
@@ -64,6 +66,8 @@ class Rules:
         self.registered: dict[str, Registered] = {}
         self.threads, self.charges, self.pinned = Threads(), Charges(), Pinned(most_pins)
         self.surveyed = self.lines = 0
+        #: The data set of each release whose tables were published.
+        self._published: dict[str, str] = {}
         #: Headers whose sessions have not moved yet, and the bytes of each.
         self._waiting: dict[str, tuple[Opened, int]] = {}
 
@@ -96,7 +100,7 @@ class Rules:
             self._register(record, known)
             return
         at, named = record.get("recorded_at"), name if isinstance(name, str) else None
-        if event == "commitment revealed" and known is not None:
+        if event in ("commitment revealed", PUBLISHED) and known is not None:
             return
         if event != "retired":
             raise Unfollowed("something became of a data set that is not known", check="books", dataset=named)
@@ -141,6 +145,8 @@ class Rules:
             raise Unfollowed("a movement is not as the log writes it", session=session)
         opened = opened_of(record, session) if session is not None and kind == "header" else None
         forms.check(record)
+        if kind == "dataset" and record["event"] == PUBLISHED:
+            self._publish(record)
         if opened is not None:
             self.pinned.opened(opened)
             self._wait(opened, len(line))
@@ -156,8 +162,20 @@ class Rules:
             self.charges.entered(session, record)
         return record, session
 
+    def _publish(self, record: Mapping[str, Any]) -> None:
+        release, name = forms.field(record, "release", str), record["name"]
+        forms.field(record, "manifest", str)
+        if release in self._published:
+            raise Unfollowed("a release's tables are published a second time", check="books", session=release)
+        self._published[release] = name
+
     def end(self) -> None:
         """Look at what follows of the log as a whole."""
+        for release, name in self._published.items():
+            held, thread = self.books.sessions.get(release), self.threads.sessions.get(release)
+            if held is None or held.dataset != name or thread is None or not thread.release:
+                of = "tables are published by a release that is not there, or of another data set"
+                self.sink(Unfollowed(of, check="books", dataset=name, session=release), None)
         for session in self.threads.sessions:
             if session not in self.books.sessions:
                 self.sink(Unfollowed("a session has no movement", check="books", session=session), None)

@@ -19,6 +19,7 @@ anything else is done: a commit that seemed to fail may have happened.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import secrets
 import threading
@@ -32,6 +33,7 @@ from typing import Any, Literal, Protocol
 import orjson
 import structlog
 
+from app.audit.log import publication_record
 from app.curator.mechanisms.protocol import Measured
 from app.curator.opening import Header, Opening
 from app.curator.planners.workload import WorkloadPlan
@@ -411,10 +413,12 @@ class ReleaseJobs:
         self._tracer.part("job", None, began, time.time(), "release")
         assert isinstance(opening.plan, WorkloadPlan)
         made.check(opening.request.workload.method, opening.plan.workload)
-        tables = dict(made.files)
+        tables, event = dict(made.files), None
         if made.agreeing:
             told = manifest(row.id, opening, lines, session.head_hash, made.summary, tables["tables"])
             tables["manifest"] = told
+            named = hashlib.sha256(told).hexdigest()
+            event = publication_record(name=row.dataset, release=row.id, manifest=named, recorded_at=self._clock())
         files = [ReleaseFile(row.id, name, data) for name, data in tables.items()]
         result = {"files": {file.name: len(file.data) for file in files}, **made.summary}
         if not made.converged:
@@ -428,6 +432,8 @@ class ReleaseJobs:
             if not tx.move_release(done, row):
                 raise _Lost
             tx.add_release_files(files)
+            if event is not None:
+                tx.add_event(event)
             tx.commit()
 
     @contextmanager

@@ -54,6 +54,11 @@ def retired(records: Records, at: str) -> None:
     records.append({"record": "dataset", "event": "retired", "name": records[0]["name"], "recorded_at": at})
 
 
+def published(records: Records, release: str) -> None:
+    told = {"name": records[0]["name"], "release": release, "manifest": "ab" * 32, "recorded_at": LATER}
+    records.append({"record": "dataset", "event": "published", **told})
+
+
 LATER = "2026-06-01T00:00:00Z"
 NOT_BOUGHT = {"mass": {"noise_scale": 1.0, "value": 3.0}}
 #: What is wrong with the lines, by the rule that it breaks.
@@ -65,6 +70,8 @@ LINES: dict[str, Callable[[Records], Any]] = {
     "retired before the opening": lambda log: retired(log, "2000-01-01T00:00:00Z"),
     "retired twice": lambda log: (retired(log, LATER), retired(log, LATER)),
     "another one is retired": lambda log: (retired(log, LATER), log[-1].update(name="nobody")),
+    "published by nobody": lambda log: published(log, "c3d4"),
+    "published by a session": lambda log: published(log, "a1b2"),
     "numbers go back": lambda log: movement(log, "charge").update(number=1),
     "reserved at another time": lambda log: movement(log, "reserve").update(recorded_at="2026-01-01T00:00:01Z"),
     "reserved for an entry": lambda log: movement(log, "reserve").update(sequence=1),

@@ -88,6 +88,29 @@ def test_a_bad_value_is_refused_and_not_repeated(name: str, value: str, monkeypa
 
 
 @pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ({"source_hosts": "db.example.org lab.example.org"}, "comma between two"),
+        ({"source_hosts": "postgresql://db.example.org"}, "comma between two"),
+        ({"log_old_key": KEY}, "CURATOR_LOG_KEY"),
+        ({"dask_url": "tls://scheduler:8786"}, "CURATOR_DASK_"),
+        ({"finisher": "table", "database_url": "postgresql://h/d", "dask_ca": "ca.pem"}, "CURATOR_DASK_"),
+    ],
+)
+def test_what_nothing_would_read_is_refused(named: dict[str, str], told: str) -> None:
+    """Settings that somebody took to matter. Catches a list that is one host nobody has, a key that vouches for none,
+    and a cluster that no work reaches."""
+    with pytest.raises(ValidationError, match=told):
+        Settings(**named)
+
+
+def test_hosts_are_those_that_a_connection_may_name() -> None:
+    """Catches a form of a host that a connection may have and the setting not."""
+    hosts = "db.example.org:5432, 10.0.0.2,[2001:db8::1]:5432,2001:db8::1,/run/postgresql,xn--bcher-kva.example,"
+    assert len(Settings(source_hosts=hosts).hosts_of_sources) == 6
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "mysql://root:hunter2@x/y", "oracle://a:hunter2@b", "foo", "hunter2://", "postgresql+asyncpg://u:hunter2@x/y",

@@ -10,6 +10,7 @@ import json
 import math
 import zipfile
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,9 +22,12 @@ import pyarrow.csv
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from app.audit.publications import Checked, check
 from app.audit.replay import replay
+from app.audit.rules import Rules
+from app.cli.application import cli
 from app.estimation.tables.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
@@ -36,6 +40,10 @@ from app.services.publications import differing, digest, workbook
 from app.spaces.partition import Marginal, Partition
 from app.spaces.questions import Question
 from app.spaces.tensor import IntArray
+from curator_client import Curator, NotVerified
+from curator_client.log_folder import LogFolder
+from tests.audit.test_log_client import soon
+from tests.kit.fetched import fetch
 from tests.kit.service import JSON, PEOPLE, Service, open_session, people, refused, register, unique
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -416,6 +424,62 @@ class TestOverHttp:
         found = check(lines, *self.files(analyst, other, 3)).problems
         assert any("the manifest is that of release" in problem for problem in found)
         assert "the manifest does not name the measurements that the transcript has" in found
+
+    def test_the_log_names_them(self, service: Service, tmp_path: Path) -> None:
+        """By the command, and by the rules that every reader has. Would catch a record that was added later, as a
+        machine that rounds otherwise may have it, and a release that publishes twice."""
+        analyst, dataset = service.principal("analyst"), people(service)
+        id, folder, log = (
+            publish(analyst, dataset, tables=TABLES, epsilon=0.3)["id"],
+            tmp_path / "out",
+            tmp_path / "log",
+        )
+        manifest, tables = self.files(analyst, id, 3)
+        folder.mkdir()
+        for number, content in tables.items():
+            (folder / f"table-{number}.csv").write_bytes(content)
+        transcript = tmp_path / "release.ndjson"
+        transcript.write_bytes(service.principal("auditor").get(f"/v1/sessions/{id}/transcript").content)
+
+        def judged(told: JSON) -> tuple[int, JSON]:
+            (folder / "manifest.json").write_text(json.dumps(told, indent=1))
+            words = ["audit", "publication", str(transcript), str(folder), "--log", str(log), "--json"]
+            done = CliRunner().invoke(cli, words)
+            return done.exit_code, json.loads(done.stdout)
+
+        def logged() -> list[bytes]:
+            with Curator(service.url, service.admin_key) as curator:
+                fetch(LogFolder(log), curator)
+            lines = (log / "entries.ndjson").read_bytes().splitlines()
+            found = [line for line in lines if b'"published"' in line and id.encode() in line]
+            if not found:
+                raise NotVerified("not yet")
+            return [*lines, found[0]]
+
+        lines = soon(logged)
+        assert judged(manifest) == (0, {"ok": True, "same": True, "problems": []})
+        value, *rest = tables[3].split(b"\n")[1].split(b",")
+        one_more = b",".join([b"%d" % (int(value) + 1), *rest])
+        (folder / "table-3.csv").write_bytes(tables[3].replace(b",".join([value, *rest]), one_more))
+        told = copy.deepcopy(manifest)
+        told["tables"][2] |= {
+            "sum": told["tables"][2]["sum"] + 1,
+            "sha256": hashlib.sha256((folder / "table-3.csv").read_bytes()).hexdigest(),
+        }
+        code, found = judged(told)
+        assert code == 1
+        assert "the log names another manifest of this release" in found["problems"]
+        assert judged(manifest | {"release": "ab" * 16})[1]["problems"][-1].endswith("no publication of this release")
+
+        broken: list[str] = []
+        rules = Rules(lambda problem, line: broken.append(str(problem)))
+        for line in lines:
+            rules.survey(line)
+        for line in lines:
+            rules.take(line)
+        rules.end()
+        assert len(broken) == 1
+        assert "published a second time" in broken[0]
 
     def test_attributes_that_are_called_like_columns(self, service: Service) -> None:
         """Would catch labels that numbers stand in the place of, in a file or in what an auditor makes anew, and a

@@ -38,16 +38,29 @@ def audit_publication(
             metavar="FOLDER", exists=True, file_okay=False, help="What `curator publish` wrote.", show_default=False
         ),
     ],
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log",
+            metavar="FOLDER",
+            exists=True,
+            file_okay=False,
+            help="Where `fetch` keeps the log: what it names must have been published.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check published tables by the transcript of their release: make them anew from what was measured, and hold the
-    manifest and every number against that; and the workbook, if there is one, against the tables.
+    manifest and every number against that; and the workbook, if there is one, against the tables. With --log, hold them
+    against the signed log too, which has their digest: then not one record lies elsewhere than when they were made.
 
-    Exit code 1 when something does not follow.
+    Exit code 1 when something does not follow, 3 when the folder of the log is not what was verified.
     """
-    from app.audit.publications import check
+    from app.audit.publications import check, unlogged
     from app.services.publications import differing
     from app.verifying.transcript import replay_file
+    from curator_client.log_folder import LogFolder
 
     with _replaying() as progress:
         verdict = replay_file(transcript, progress)
@@ -60,6 +73,9 @@ def audit_publication(
         found = check(transcript.read_bytes().splitlines(), manifest, tables)
         book = folder / "tables.xlsx"
         problems = [*found.problems]
+        if log is not None:
+            with judging(""):
+                problems += unlogged(manifest, LogFolder(log).read)
         if book.exists() and not problems:
             problems += differing(book.read_bytes(), tables, manifest)
         known = {"manifest.json", "tables.xlsx", *(f"table-{name}.csv" for name in names)}
