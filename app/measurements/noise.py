@@ -48,6 +48,11 @@ class Sampler(Protocol):
         """The exponential mechanism: an index, with probability proportional to exp(score/scale), exact scale."""
 
 
+def least_scale(bits: int) -> Decimal:
+    """The least scale of noise on whole units of 2^-bits counts: a sixteenth of a unit."""
+    return Decimal(math.ldexp(1.0, -bits - 4))  # exactly
+
+
 @dataclass(frozen=True)
 class Noise:
     """The noise of a measurement, drawn for each cell on its own, on whole units of 2^-bits counts.
@@ -65,7 +70,7 @@ class Noise:
     def __post_init__(self) -> None:
         if self.kind not in ("laplace", "gaussian"):
             raise ValueError("noise is laplace or gaussian")
-        if not self.scale.is_finite() or not 0 <= self.bits < 62 or self.scale * 2**self.bits * 16 < 1:
+        if not self.scale.is_finite() or not 0 <= self.bits < 62 or self.scale < least_scale(self.bits):
             raise ValueError("noise is finite, on a grid of 2^0 to 2^-61, its scale a sixteenth of a unit or more")
 
     @lazy

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TypeVar
 
-from app.measurements.noise import BitFlips, Law, Noise
+from app.measurements.noise import BitFlips, Law, Noise, least_scale
 from app.measurements.noise_search import LawName, least_affordable
 from app.measurements.pricing import Adjacency
 from app.measurements.record import Purchase
@@ -139,8 +139,9 @@ def degrees_pay(degrees: Noise, alone: Law, edges: Edges) -> bool:
 
 
 def _laplace(scale: float, bits: int) -> Noise:
-    """Laplace noise of a scale that was found in floating point, rounded so that it is the same on every machine."""
-    return Noise("laplace", Decimal(f"{scale:.6g}"), bits)
+    """Laplace noise of a scale that was found in floating point, rounded so that it is the same on every machine; of
+    the least that there is where it would be less."""
+    return Noise("laplace", max(Decimal(f"{scale:.6g}"), least_scale(bits)), bits)
 
 
 def degrees_noise(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.service import PEOPLE, Service, open_session, people, refused, register, session_words, unique
+from tests.kit.service import JSON, PEOPLE, Service, open_session, people, refused, register, session_words, unique
 
 pytestmark = pytest.mark.api
 
@@ -131,3 +131,22 @@ def test_a_race_that_epsilon_rules_out(service: Service) -> None:
     )
     assert "epsilon" in problem["detail"]
     assert "sessions" not in problem["detail"]
+
+
+@pytest.mark.parametrize("declared", [{"kind": "graph", "nodes": 6}, {"kind": "bipartite", "left": 6, "right": 6}])
+@pytest.mark.parametrize("epsilon", [30, 60, 1000])
+def test_budgets_beyond_all_noise(service: Service, declared: JSON, epsilon: int) -> None:
+    """Such a budget buys less noise than there is. Catches a plan, a release or an answer that one part of a price
+    keeps away for ever: 503."""
+    name = unique("large")
+    spec = {"name": name, "budget": {"epsilon": epsilon, "delta": 1e-6}, **declared}
+    assert register(service.admin, spec, b"0 1\n1 2\n3 4\n", "g.txt").status_code == 201
+    for workload in ({"cuts": "all"}, {"rank_one": "all"}):
+        words = {"dataset": name, "workload": workload, "epsilon": epsilon}
+        assert service.admin.post("/v1/plans", json=words).status_code == 200
+        reply = service.admin.post("/v1/releases", json={**words, "epsilon": epsilon / 4, "method": "synthetic_graph"})
+        assert reply.status_code == 202, reply.text
+    words = {"dataset": name, "epsilon": epsilon / 4, "mechanism": {"construction": "histogram"}, "max_queries": 9}
+    id = service.admin.post("/v1/sessions", json=words).json()["id"]
+    reply = service.admin.post(f"/v1/sessions/{id}/queries", json={"type": "cut", "left": [0], "right": [1]})
+    assert reply.status_code == 200, reply.text

@@ -37,7 +37,7 @@ from app.estimation.graphs.cut_posterior import MOST_KEPT
 from app.estimation.intervals import Estimates
 from app.estimation.tables.estimates import shown_errors
 from app.estimation.tails import Term, norm_quantile, normal_quantile, quantile, reach
-from app.measurements.noise import BitFlips, Noise, NoiseKind
+from app.measurements.noise import BitFlips, Noise, NoiseKind, least_scale
 from app.measurements.noise_search import SLACK, cheapest_noise, noise_on_grid
 from app.measurements.record import Purchase
 from app.measurements.strategies.asked import Asked
@@ -631,8 +631,8 @@ def _terms(noises: Sequence[Noise], weights: FloatArray | None = None, repeated:
 
 
 def _smooth(deviation: float) -> Noise:
-    """Normal noise, on a grid on which its steps do not show."""
-    return Noise("gaussian", Decimal(repr(deviation)), 24)
+    """Normal noise, on a grid on which its steps do not show; of the least deviation there where it would be less."""
+    return Noise("gaussian", max(Decimal(repr(deviation)), least_scale(24)), 24)
 
 
 def _deviation_with(variance: float, noise: Noise) -> float:
