@@ -126,3 +126,35 @@ def test_noise_that_contradicts_zeros_leaves_doubt(first: dict[str, Any]) -> Non
             assert not ((highs - lows < 0.5) & (truth >= 3)).any()
             held += ((lows <= truth) & (truth <= highs)).tolist()
     assert np.mean(held) > 0.93
+
+
+@pytest.mark.parametrize(("records", "epsilon"), [(50, 0.1), (200, 0.1)])
+def test_noise_beyond_all_records_leaves_no_points(records: int, epsilon: float) -> None:
+    """Of six attributes of thirty values, whose one-way counts are noise alone. Would catch a prior that grows by the
+    noise of each attribute until nothing is left of the digits of a posterior: answers of no width, free and wrong, and
+    questions that end in an error."""
+    rng = np.random.default_rng(3)
+    sizes = (30,) * 6
+    columns = tuple(rng.integers(0, 30, records) for _ in sizes)
+    declared = {
+        "kind": "table",
+        "attributes": [{"name": f"b{k}", "size": 30} for k in range(6)],
+        "records_public": True,
+    }
+    asked = {"mechanism": {"construction": "evidence"}, "epsilon": epsilon}
+    setting = Setting.of(declared, RecordsTensor(columns, sizes), asked, delta=1e-9, records=float(records))
+    models = 0
+    for seed in range(8):
+        session, drawn = Played(setting, Drawn(np.random.default_rng([seed, 5]))), np.random.default_rng(seed)
+        for _ in range(12):
+            of = drawn.choice(6, int(drawn.integers(3, 7)), replace=False)
+            halves = {int(k): drawn.choice(30, 15, replace=False) for k in of}
+            true = int(np.all([np.isin(columns[k], half) for k, half in halves.items()], axis=0).sum())
+            where = {f"b{k}": sorted(half.tolist()) for k, half in halves.items()}
+            told = session.ask({"type": "predicate", "where": where}, Target(confidence=0.95))
+            assert told.accuracy is not None
+            (low,), (high,), (unbiased,) = told.accuracy.lows, told.accuracy.highs, told.accuracy.unbiased
+            models += not unbiased
+            assert high - low > 1
+            assert unbiased or low <= true <= high
+    assert models

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.estimation.tables import posterior
@@ -69,3 +70,42 @@ def test_incidence() -> None:
     values = known(np.random.default_rng(2), 6, [2, 3])
     dense = incidence(values, 6).toarray()
     assert np.array_equal(dense, np.concatenate([np.eye(2)[:, values[0].labels], np.eye(3)[:, values[1].labels]]))
+
+
+def exactly(prior: np.ndarray, values: list[Values], exact: bool, weights: np.ndarray) -> list[float]:
+    """Variances of sums in numbers of 120 digits."""
+    with mpmath.workdps(120):
+        precision = mpmath.diag([1 / mpmath.mpf(float(each)) for each in prior])
+        for v in values:
+            for label, variance in enumerate(v.variances):
+                inside = np.flatnonzero(v.labels == label)
+                for i in inside:
+                    for j in inside:
+                        precision[int(i), int(j)] += 1 / mpmath.mpf(float(variance))
+        result = precision**-1
+        found = []
+        ones = mpmath.matrix([1] * len(prior))
+        for column in weights.T:
+            w = mpmath.matrix(column.tolist())
+            variance = (w.T * result * w)[0]
+            if exact:
+                variance -= (w.T * result * ones)[0] ** 2 / (ones.T * result * ones)[0]
+            found.append(float(variance))
+        return found
+
+
+@settings(max_examples=60)
+@pytest.mark.parametrize("most", [13, 20])
+@given(st.integers(0, 10**6), st.lists(st.sampled_from([2, 3, 4]), min_size=1, max_size=4), st.booleans())
+def test_counts_of_which_next_to_nothing_was_known(most: int, seed: int, counts: list[int], exact: bool) -> None:
+    """Of cells of up to 10^10 records beside cells of none, which values tell to a record. Would catch a variance that
+    rounding leaves next to none of, and a system that it leaves without a factor: no variance is less than the true
+    one. Of up to a million records none is more either."""
+    rng = np.random.default_rng(seed)
+    prior, values = 10 ** rng.uniform(-2, most, 6), known(rng, 6, counts)
+    asked, weights = Posterior(prior, values, exact=exact), np.eye(6)
+    weights = np.concatenate([weights, rng.integers(0, 2, (6, 3))], axis=1)
+    true = np.array(exactly(prior, values, exact, weights))
+    found = asked.of_sums(weights)
+    assert (found >= true * (1 - 1e-3)).all()
+    assert (found <= 1.001 * (true if most == 13 else weights.T**2 @ prior) + 1e-6).all()

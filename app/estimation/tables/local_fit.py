@@ -375,6 +375,7 @@ class LocalFits:
         counts, unsure = fitted.reshape(base.shape), total**2 * unsure
         # How records lie within a cell that was counted nobody knows: a part may be none of them, or all there may be.
         unsure = np.maximum(unsure, np.square((counts / _FARTHEST + np.sqrt(unsure)) * (grown - 1)))
+        unsure = np.minimum(unsure, total**2 + variance)  # there are no more records in a cell than there are
         return Fit(attributes, cells, counts, known, strength, variance, unsure=unsure)
 
     def _one_way(self, attribute: int) -> _OneWay:
