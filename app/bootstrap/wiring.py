@@ -34,6 +34,7 @@ from app.http.deadline import Deadline
 from app.http.delivery import Delivery
 from app.http.fair_queue import FairQueue
 from app.http.metrics import Metrics
+from app.http.replies import LongReplies
 from app.http.streams import Streams
 from app.releases import factorization
 from app.server.connection_limits import ConnectionLimits
@@ -330,6 +331,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         exports=FairQueue(EXPORTS, metrics.refused, authenticator.count_work),
         uploads=FairQueue(UPLOADS, metrics.refused),
         export_space=export_space,
+        replies=LongReplies(export_space, share // 2),
         body_memory=BodyMemory(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),
         delivery=delivery,
         streams=Streams(metrics.refused),

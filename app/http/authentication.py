@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from app.http.clients import client_of
 from app.http.headers import header
+from app.http.replies import PRINCIPAL
 from app.http.token_bucket import TokenBuckets
 from app.services.errors import TooManyRequests, Unauthenticated
 from app.services.principals import Principal, Principals
@@ -98,6 +99,7 @@ class Authenticator:
         """
         self._consume(self._requests, principal)
         request.scope["counted"] = 1
+        request.scope[PRINCIPAL] = principal.name
 
     def count_heavy(self, principal: Principal) -> None:
         """Count an authenticated request that takes much work against a rate of its own, too.

@@ -17,7 +17,7 @@ UNTOLD = "untold"
 
 
 class BodyMemory:
-    """Memory for the bodies of all requests under way, as they were sent. For the event loop's thread alone.
+    """Memory for the bodies of all requests under way, as they were sent and parsed. For the event loop's thread alone.
 
     A limit on each body does not bound the memory of many that are sent at once: this does.
 
@@ -27,7 +27,16 @@ class BodyMemory:
     """
 
     def __init__(self, size: int, refused: Callable[[str], None]) -> None:
-        self.free, self._refused = size, refused
+        self.free, self._size, self._refused = size, size, refused
+
+    def reserve_parsed(self, scope: Scope, size: int) -> None:
+        """Reserve memory for what a body is parsed to, until :meth:`release`: half of all at most, so that a server
+        with little memory takes such a body too.
+
+        Raises:
+            Unavailable: when there is not enough.
+        """
+        self.reserve(scope, min(size, self._size // 2))
 
     def reserve(self, scope: Scope, size: int) -> None:
         """Reserve memory for a part of a request's body, until :meth:`release`.

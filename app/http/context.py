@@ -12,6 +12,7 @@ from app.http.deadline import Deadline
 from app.http.delivery import Delivery
 from app.http.fair_queue import FairQueue
 from app.http.metrics import Metrics
+from app.http.replies import LongReplies
 from app.http.streams import Streams
 from app.services.exports import ExportSpace
 from app.services.services import Services
@@ -68,6 +69,7 @@ class Context:
         exports: queue of requests that make an export.
         uploads: queue of requests that have a file read.
         export_space: memory and disk of exports.
+        replies: sends long replies.
         body_memory: memory of request bodies.
         delivery: brings replies from the lanes to the event loop.
         streams: of events.
@@ -86,6 +88,7 @@ class Context:
     exports: FairQueue
     uploads: FairQueue
     export_space: ExportSpace
+    replies: LongReplies
     body_memory: BodyMemory
     delivery: Delivery
     streams: Streams

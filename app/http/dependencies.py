@@ -118,7 +118,9 @@ async def read_json(request: Request, context: Context, actor: Principal) -> Any
 
 
 def _parsed(request: Request, context: Context, actor: Principal, body: bytes) -> Any:
-    context.authenticator.count(request, actor, json_bodies.weigh(body))
+    weight = json_bodies.weigh(body)
+    context.authenticator.count(request, actor, weight.requests)
+    context.body_memory.reserve_parsed(request.scope, weight.size)
     return json_bodies.parse_json(body, context.limits.max_json_depth)
 
 

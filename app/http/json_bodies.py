@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -19,10 +19,19 @@ MAX_VALUES = 2_000_000
 VALUES_A_NAME = 4
 #: Values, and bytes, that count as one request.
 VALUES_A_REQUEST, BYTES_A_REQUEST = 2_000, 1 << 16
+#: Bytes of memory that a value takes once it is parsed, about: a text of a few letters and its place in a list.
+BYTES_A_VALUE = 64
 
 
-def weigh(body: bytes) -> int:
-    """As how many requests a JSON body counts, by its commas, brackets and colons, before it is parsed.
+class Weight(NamedTuple):
+    """As how many requests a JSON body counts, and how many bytes it takes once it is parsed, about."""
+
+    requests: int
+    size: int
+
+
+def weigh(body: bytes) -> Weight:
+    """The weight of a JSON body before it is parsed, by its commas, brackets and colons.
 
     Raises:
         PayloadTooLarge: when it has more than :data:`MAX_VALUES` values.
@@ -34,7 +43,7 @@ def weigh(body: bytes) -> int:
             f"{VALUES_A_NAME}: send dense weights as .npy or Arrow, or fewer queries in a batch",
             limit=MAX_VALUES,
         )
-    return 1 + values // VALUES_A_REQUEST + len(body) // BYTES_A_REQUEST
+    return Weight(1 + values // VALUES_A_REQUEST + len(body) // BYTES_A_REQUEST, values * BYTES_A_VALUE)
 
 
 def parse_json(body: bytes, depth: int) -> Any:

@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from app.http.context import Context
+from app.http.replies import SHORT
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
 from app.services.idempotency import IdempotencyKey
@@ -58,5 +59,12 @@ async def _asked(
         # What was priced may cost more by now.
         batch = Ticket("batch", id, actor.name, select.questions, key, most=select.at_most)
         known = await answer(context, request, actor, batch)
-    answers = orjson.loads(known)["answers"]
-    return await run_in_threadpool(answered, select, answers)
+    if len(known) <= SHORT:
+        return _result(select, known)
+    async with context.exports.turn(request, actor):
+        return await run_in_threadpool(_result, select, known)
+
+
+def _result(select: Select, known: bytes) -> dict[str, Any]:
+    """The result of a statement by the reply to its questions."""
+    return answered(select, orjson.loads(known)["answers"])

@@ -63,7 +63,11 @@ async def answer(context: Context, request: Request, actor: Principal, ticket: T
     await context.deadline.keep(moment)
     if late is not None:
         raise late
-    if ticket.error is not None:
-        raise ticket.error
+    error, ticket.error = ticket.error, None
+    try:
+        if error is not None:
+            raise error
+    finally:
+        del error  # its traceback holds this frame: what was asked would stay in memory until cycles are looked for
     assert ticket.reply is not None
     return ticket.reply

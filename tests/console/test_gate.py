@@ -330,3 +330,17 @@ class TestWhatWasSentMeanwhile:
             assert "<b>rk" not in again.text
             assert 'action="/console/theme"' in again.text
             assert visitor.token() in again.text
+
+    def test_little_is_kept_of_whoever_has_no_log_in(self, service: Service) -> None:
+        """Would catch a page as long as anybody likes, five times what he sent, and a large body that is read."""
+        with Visitor(service.url) as visitor:
+            reply = visitor.form("/console/theme", {"theme": "x" * 60_000}, token=None)
+            assert (reply.status_code, heading(reply)) == (403, "Log in")
+            assert "is kept in this page" in reply.text
+            for sent in ('"' * 30_000, "x" * 900_000):
+                reply = visitor.form("/console/theme", {"theme": sent}, token=None)
+                assert (reply.status_code, heading(reply)) == (403, "Log in")
+                assert "too long to be kept" in reply.text
+                assert len(reply.content) < 10_000
+            reply = visitor.form("/console/login", {"key": "wrong", "kept:theme": "x" * 900_000}, token=None)
+            assert reply.status_code == 413

@@ -822,7 +822,7 @@ def test_the_largest_bodies_that_are_meant_are_taken(service: Service) -> None:
     codes = list(range(50))
     asked = {"type": "predicate", "where": {"a": {"in": codes}, "b": {"in": codes}}}
     batch = json.dumps({"queries": [asked] * 10_000}).encode()
-    assert json_bodies.weigh(batch) < 10_000
+    assert json_bodies.weigh(batch).requests < 10_000
     reply = analyst.post(f"/v1/sessions/{id}/queries/batch", content=batch, timeout=60)
     assert len(reply.json()["answers"]) == 10_000
     for large in (
@@ -832,7 +832,7 @@ def test_the_largest_bodies_that_are_meant_are_taken(service: Service) -> None:
         {"type": "elements", "weights": {f"word{number}": 1 for number in range(390_000)}},
     ):
         body = json.dumps(large).encode()
-        assert json_bodies.weigh(body) > 1
+        assert json_bodies.weigh(body).requests > 1
         assert json_bodies.parse_json(body, 32).keys() == large.keys()
 
 
@@ -849,7 +849,7 @@ def test_parsing_keeps_nobody_waiting_for_long(service: Service) -> None:
         for body in crowded(8 << 20).values():
             inner = body[: len(body) * (json_bodies.MAX_VALUES - 100) // _values(body)]
             body = inner[: inner.rfind(b",")] + body[body.rfind(b",") :]
-            assert json_bodies.weigh(body) > 900
+            assert json_bodies.weigh(body).requests > 900
             # A list of too many queries, or of one that is none.
             assert analyst.post(f"/v1/sessions/{id}/queries/batch", content=body).status_code in (200, 422)
         done.set()
@@ -882,7 +882,7 @@ def test_a_body_keeps_its_room_until_its_turn(tmp_path: Path) -> None:
             for _ in range(2):  # one in its turn, one behind it
                 reply = service.admin.post(f"/v1/sessions/{id}/queries", content=content)
                 refused(reply, "unavailable")
-            assert room.free == whole - 2 * size
+            assert room.free == whole - 2 * (size + json_bodies.weigh(content).size)
         deadline = time.monotonic() + patience(60)
         while room.free != whole:
             assert time.monotonic() < deadline

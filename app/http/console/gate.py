@@ -25,6 +25,7 @@ from starlette.responses import Response
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.http import bodies
 from app.http.console.rendering import HEADERS, page
+from app.http.context import Context
 from app.http.dependencies import AppContext, context_of
 from app.http.fair_queue import CostlyWork
 from app.http.headers import media_type
@@ -41,6 +42,9 @@ logger = structlog.get_logger("app.http")
 COOKIE, PLAIN_COOKIE = "__Host-curator", "curator"
 #: Most bytes and fields of a form; files are read otherwise.
 FORM_BYTES, FORM_FIELDS = 1 << 20, 2_000
+#: Most bytes of a form that is kept for somebody whose log-in has ended, as anybody may say: escaped in a page it may
+#: be five times as long. And of one that logs in, which brings what was kept.
+KEPT_BYTES, LOGIN_BYTES = 64 << 10, 96 << 10
 _FORM = "application/x-www-form-urlencoded"
 _LOCAL = ("localhost", "localhost.localdomain")
 
@@ -108,10 +112,10 @@ async def _login(request: Request, context: AppContext) -> Login:
     try:
         login = await run_in_threadpool(context.services.logins.find, request.cookies.get(cookie_name(request), ""))
     except LoggedOut:
-        # What was sent is kept for him, whichever dependency comes first.
-        if request.method == "POST" and media_type(request) == _FORM and not hasattr(request.state, "form"):
+        # What was sent is kept for him.
+        if request.method == "POST" and media_type(request) == _FORM:
             with suppress(CuratorError):
-                await _read_form(request, context)
+                request.state.form = await _read_form(request, context, KEPT_BYTES)
         raise
     context.authenticator.admit(request, login.principal)
     request.state.login = login
@@ -210,7 +214,7 @@ def expect_same_origin(request: Request) -> None:
     raise Forbidden("this form was not sent by a page of this server: open the page here, and send it from there")
 
 
-async def _read_form(request: Request, context: AppContext) -> Form:
+async def _read_form(request: Request, context: Context, most: int) -> Form:
     """A form that a page of this server sent.
 
     Raises:
@@ -222,7 +226,7 @@ async def _read_form(request: Request, context: AppContext) -> Form:
     expect_same_origin(request)
     if media_type(request) != _FORM:
         raise InvalidRequest(f"a form is sent as {_FORM}")
-    body = await bodies.read(request, FORM_BYTES, context.body_memory)
+    body = await bodies.read(request, most, context.body_memory)
     try:
         fields = parse_qsl(
             body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS, encoding="utf-8", errors="strict"
@@ -230,21 +234,24 @@ async def _read_form(request: Request, context: AppContext) -> Form:
     except ValueError:
         raise InvalidRequest(f"the form cannot be read: it has UTF-8 text and at most {FORM_FIELDS:,} fields") from None
     # Browsers end the lines of a text with two characters.
-    form = Form([(name, value.replace("\r\n", "\n")) for name, value in fields if "\0" not in name + value])
-    request.state.form = form
-    return form
+    return Form([(name, value.replace("\r\n", "\n")) for name, value in fields if "\0" not in name + value])
+
+
+async def _any_form(request: Request, context: AppContext) -> Form:
+    return await _read_form(request, context, LOGIN_BYTES)
 
 
 #: The fields of a form of somebody who need not have logged in.
-AnyForm = Annotated[Form, Depends(_read_form)]
+AnyForm = Annotated[Form, Depends(_any_form)]
 
 
-async def _own_form(request: Request, form: AnyForm, login: LoggedIn) -> Form:
+async def _own_form(request: Request, context: AppContext, login: LoggedIn) -> Form:
     """A form of the log-in of whoever sends it.
 
     Raises:
         Forbidden: when it brings another token, or none.
     """
+    form = await _read_form(request, context, FORM_BYTES)
     check_token(form, login)
     return form
 
@@ -259,8 +266,7 @@ def check_token(form: Form, login: Login) -> None:
         raise Forbidden("this form belongs to another log-in: load the page again, and send it from there")
 
 
-#: Whoever sends a form, with its fields; a form is read before anything is known of who sends it, so that it can be
-#: kept for him where his log-in has ended.
+#: The fields of a form, which is read once it is known who sends it.
 OwnForm = Annotated[Form, Depends(_own_form)]
 
 # ---------------------------------------------------------------------- refusals
@@ -316,6 +322,7 @@ def refused(request: Request, error: CuratorError) -> Response:
             refusal=None,
             then=then_of(request) if looks else request.scope["path"],
             kept=None if looks else kept,
+            lost=not looks and form is None,
             contact=context_of(request).limits.contact,
         )
     template = "part_refused.html.jinja" if part else "refused.html.jinja"

@@ -17,7 +17,7 @@ from app.http.marginal_tables import FACTS, arrow_table
 from app.http.openapi import problem_responses
 from app.http.paging import ByNumber
 from app.http.parameters import Route
-from app.http.replies import JsonReply
+from app.http.replies import JsonReply, Reply
 from app.services.errors import NotFound
 from app.services.measurements import Released
 
@@ -50,7 +50,7 @@ def get_measurement(request: Request, services: UseCases, actor: Caller, name: s
         raise NotFound("there is no such measurement of this data set")
     found = services.measurements.get(actor, name, id)
     if headers.accepts_arrow(request):
-        return Response(_arrow(found), media_type=headers.ARROW)
+        return Reply(_arrow(found), media_type=headers.ARROW)
     return JsonReply(found.document())
 
 

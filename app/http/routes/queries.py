@@ -23,7 +23,7 @@ from app.http.context import Context
 from app.http.dependencies import KEY_SCHEMA, KEY_WORDS, context_of, idempotency_key, read_json
 from app.http.marginal_tables import arrow_table
 from app.http.openapi import problem_responses
-from app.http.replies import JsonReply
+from app.http.replies import JsonReply, Reply
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
 from app.services.principals import Principal
@@ -68,7 +68,7 @@ async def ask(request: Request) -> Response:
     ticket = Ticket("ask", request.path_params["id"], actor.name, (asked,), key)
     reply = await answer(context, request, actor, ticket)
     if as_table:
-        return Response(await run_in_threadpool(arrow_table, reply), media_type=headers.ARROW)
+        return Reply(await run_in_threadpool(arrow_table, reply), media_type=headers.ARROW)
     return JsonReply(reply)
 
 

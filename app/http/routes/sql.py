@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import orjson
 from fastapi import APIRouter, Depends
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -13,7 +14,7 @@ from app.http import headers, schemas
 from app.http.dependencies import HEAVY, AppContext, Asker, JsonModel, UseCases, idempotency_key
 from app.http.openapi import problem_responses
 from app.http.parameters import Route
-from app.http.replies import JsonReply
+from app.http.replies import JsonReply, Reply
 from app.http.sql_tables import arrow_result
 from app.http.statements import result_of
 
@@ -44,5 +45,5 @@ async def ask(request: Request, context: AppContext, actor: Asker, id: str, aske
     key = idempotency_key(request, actor, asked.model_dump(exclude_none=True))
     result = await result_of(request, context, actor, id, asked.statement, asked.at_most, key)
     if headers.accepts_arrow(request):
-        return Response(await run_in_threadpool(arrow_result, result), media_type=headers.ARROW)
-    return JsonReply(result)
+        return Reply(await run_in_threadpool(arrow_result, result), media_type=headers.ARROW)
+    return JsonReply(await run_in_threadpool(orjson.dumps, result))

@@ -271,12 +271,15 @@ class Groups:
             rows = self._take_rows(begin(), ids, group)
             self._residents.catch_up(begin(), rows)
         # After the lock: who held it may have answered one of these.
-        names = [ticket.key.name for ticket in group if ticket.key is not None]
-        given = begin().replies(names) if names else {}
+        names = [ticket.key.name for ticket in group if ticket.key is not None and ticket.single]
+        given, told = begin().replies(names) if names else {}, 0
         for number, ticket in enumerate(group):
             try:
-                if number and (ticket.alone or time.perf_counter() > until):
+                if number and (ticket.alone or time.perf_counter() > until or told > BATCH_REPLY_BYTES):
                     raise _Enough
+                if ticket.key is not None and not ticket.single:  # long ones are not all in memory at once
+                    given |= begin().replies([ticket.key.name])
+                    told += sum(len(row.reply) for name, row in given.items() if name == ticket.key.name)
                 if ticket.alone and len(group) > 1:  # tried again with others, after it had been deferred
                     self._waiting.put_back(group[1:])
                     del group[1:]
@@ -291,7 +294,7 @@ class Groups:
                 return
             except CuratorError as error:
                 # Should the group be dropped, so is the refusal: it may follow from an outcome that nobody is told.
-                ticket.error = error
+                ticket.error = error.with_traceback(None)  # whose frames hold all that is answered
                 work.done.append(ticket)
 
     def _park(self, ticket: Ticket, lacking: NotCounted, work: Work) -> None:

@@ -16,7 +16,6 @@ from app.http.console.gate import (
     ConsoleRoute,
     LoggedIn,
     OwnForm,
-    check_token,
     cookie_name,
     expect_private,
     is_own_address,
@@ -45,7 +44,7 @@ async def begin(request: Request, context: AppContext, form: AnyForm) -> Respons
         principal = await context.authenticator.log_in(request, key)
     except (Unauthenticated, TooManyRequests) as error:
         status, _ = PROBLEMS[error.code]
-        told: dict[str, Any] = {"then": then, "kept": kept or None, "contact": context.limits.contact}
+        told: dict[str, Any] = {"then": then, "kept": kept or None, "lost": False, "contact": context.limits.contact}
         words = "No such key." if isinstance(error, Unauthenticated) else error.detail
         # 401 would have browsers ask for a password in a window of their own.
         return page(request, "login.html.jinja", None, status=403 if status == 401 else status, refusal=words, **told)
@@ -92,9 +91,8 @@ def end_all(request: Request, services: UseCases, form: OwnForm, login: LoggedIn
 
 
 @router.post("/theme")
-async def theme(request: Request, form: AnyForm, login: LoggedIn) -> Response:
+async def theme(request: Request, form: OwnForm) -> Response:
     """Light, dark, or as the system has it."""
-    check_token(form, login)
     chosen, then = form.get("theme"), form.raw("then")
     reply = RedirectResponse(then if is_own_address(then) else "/console/me", 303)
     if chosen in THEMES:
