@@ -152,7 +152,8 @@ class Quantile(Kind[StatisticOfNumbers]):
                 for level in self.asked.levels:
                     low, high = own.window(level, _WINDOW)
                     start, stop = (within[low - 1] if low else 0.0), float(within[high])
-                    worst = max(worst, (stop - start) * records / (2 * _WINDOW))
+                    if low < high:  # of one number alone nothing is left to be known, however many records have it
+                        worst = max(worst, (stop - start) * records / (2 * _WINDOW))
                     places.append(Place(level, (start + stop) / 2, (stop - start) / 2, deviation / records))
         if worst * slack <= _ENOUGH * deviation:
             return None

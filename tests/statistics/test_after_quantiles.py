@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.curator.mechanisms.protocol import NO_TARGET, Answer
 from app.spaces.records import RecordsTensor
 from benchmarks.research.coverage_played import Drawn, Played, Setting
 
@@ -101,3 +102,24 @@ def test_whatever_was_asked_before_intervals_hold(questions: int | None) -> None
             truth = float(of(columns))
             missed += not float(found.lows[0]) - 1e-9 <= truth <= float(found.highs[0]) + 1e-9
     assert missed <= 24
+
+
+@pytest.mark.parametrize("questions", [None, 20], ids=["gaussian", "pure"])
+def test_what_lies_at_one_number_for_certain_is_free(questions: int | None) -> None:
+    """Half of all records have one number. Would catch a purchase that cannot tell more: the number of records that have
+    it is not what is asked."""
+    rng = np.random.default_rng(4)
+    ages = np.where(rng.random(NUMBER) < 0.5, 40, rng.integers(0, 100, NUMBER))
+    declared = {"kind": "table", "attributes": ATTRIBUTES[:2], "records_public": True}
+    asked = {"epsilon": 1, "mechanism": {"construction": "evidence"}}
+    asked |= {} if questions is None else {"max_queries": questions}
+    data = RecordsTensor((rng.integers(0, 2, NUMBER), ages), (2, 100))
+    setting = Setting.of(declared, data, asked, delta=1e-9, records=float(NUMBER), pure=questions is not None)
+    for seed in range(5):
+        session = Played(setting, Drawn(np.random.default_rng(seed)))
+        first = session.ask(MEDIAN)
+        assert (first.accuracy.lows, first.accuracy.highs) == ([40], [40])
+        for level in (0.45, 0.5, 0.55):
+            words = {"type": "quantile", "of": "age", "q": [level, 0.56]}
+            assert isinstance(session.session.consider(session.query(words), target=NO_TARGET), Answer)
+            assert session.ask(words).values.tolist() == [40, 40]
