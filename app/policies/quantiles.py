@@ -109,7 +109,7 @@ class Quantile(Kind[StatisticOfNumbers]):
 
     def decide(self, left: float, within: float | None, confidence: float, slack: float) -> Wanted | None:
         share = self.policy.share(self.asked.question, left)
-        return None if share <= 0 else self._decide_ranges(share, 1 + slack)
+        return None if share <= 0 else self._decide_ranges(share, confidence, 1 + slack)
 
     def shown(self, confidence: float, adaptive: bool, given: FloatArray | None) -> Estimates:
         least = self.chosen_quantile(confidence) if adaptive else 0.0
@@ -125,7 +125,7 @@ class Quantile(Kind[StatisticOfNumbers]):
         errors = [own.errors_of(self.asked.levels, expected) for own in found]
         return self.asked.step * np.array(errors).reshape(-1)
 
-    def _decide_ranges(self, share: float, slack: float) -> Wanted | None:
+    def _decide_ranges(self, share: float, confidence: float, slack: float) -> Wanted | None:
         """Counts of ranges where quantiles may lie, each of about as many records as noise hides."""
         noise, one = self._noise(share)
         if noise is None:
@@ -152,7 +152,8 @@ class Quantile(Kind[StatisticOfNumbers]):
                 for level in self.asked.levels:
                     low, high = own.window(level, _WINDOW)
                     start, stop = (within[low - 1] if low else 0.0), float(within[high])
-                    if low < high:  # of one number alone nothing is left to be known, however many records have it
+                    first, last = own.interval(level, confidence) if low == high else (low, high)
+                    if first < last:  # of one number alone nothing is left to be known, however many records have it
                         worst = max(worst, (stop - start) * records / (2 * _WINDOW))
                     places.append(Place(level, (start + stop) / 2, (stop - start) / 2, deviation / records))
         if worst * slack <= _ENOUGH * deviation:
