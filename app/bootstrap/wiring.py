@@ -33,6 +33,7 @@ from app.http.context import Context
 from app.http.deadline import Deadline
 from app.http.delivery import Delivery
 from app.http.fair_queue import FairQueue
+from app.http.free_writing import FreeWriting
 from app.http.metrics import Metrics
 from app.http.replies import LongReplies
 from app.http.streams import Streams
@@ -194,7 +195,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     source, metrics, delivery = noise or SystemNoise(), Metrics(shared), Delivery()
     traces = None if settings.traces is None else Traces(settings.traces)
     tracer: Tracer = traces or UNTRACED
-    balance = Balance(store)
+    balance, free_writing = Balance(store), FreeWriting(settings, metrics.refused)
     answering = Answering(
         store,
         private,
@@ -213,6 +214,8 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         parked=Parked(settings.source_queries, settings.source_tick_seconds, metrics, tracer),
         tracer=tracer,
         spendable=balance.check,
+        admit=free_writing.admit,
+        written=free_writing.count,
     )
 
     def close_session(id: str, seconds: float | None) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from json import JSONDecoder
 from typing import Any
 
 import orjson
@@ -21,6 +23,8 @@ from curator_client.words import words
 
 #: How many measurements that a session starts from are read at a time.
 _PINS = 64
+#: Reads one value out of a longer text.
+_ONE = JSONDecoder()
 
 
 class Transcripts:
@@ -83,12 +87,10 @@ class Transcripts:
         if not page:
             raise NotFound("the session has no such entry")
         line = orjson.loads(page[0][1])
-        told = {} if reply is None else orjson.loads(reply)
-        answers = [each for each in told.get("answers", [told]) if each.get("sequence") == sequence]
         return {
             **_in_short(Header.read(row.header), line, measured.get(sequence)),
             "question": line.get("asked"),
-            "answer": answers[0] if answers else None,
+            "answer": None if reply is None else answer_in(reply, sequence),
         }
 
     def _lines(self, row: SessionRow) -> Iterator[bytes]:
@@ -133,6 +135,19 @@ class Transcripts:
             lines.append(line + b"\n")
             learnt.take(line)
         return page[-1][0]
+
+
+def answer_in(reply: bytes, sequence: int) -> dict[str, Any] | None:
+    """The answer of an entry in the reply to a question or a batch, of which nothing else is parsed: a batch may be
+    tens of megabytes long. None where it is not in there.
+
+    An answer begins with its number. Within a string of JSON no quote stands alone, so a match is never in one.
+    """
+    for found in re.finditer(rb'\{"sequence":%d,' % sequence, reply):
+        answer: dict[str, Any] = _ONE.raw_decode(reply[found.start() :].decode())[0]
+        if "entry_hash" in answer:
+            return answer
+    return None
 
 
 def _in_short(header: Header, entry: Mapping[str, Any], measured: bytes | None) -> dict[str, Any]:

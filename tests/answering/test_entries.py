@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from app.services.transcripts import answer_in
 from tests.kit.service import JSON, Service, ask, open_session, people, refused, where
 
 pytestmark = pytest.mark.api
@@ -82,3 +86,44 @@ def test_one_entry_with_its_reply(service: Service) -> None:
         refused(analyst.get(f"{base}/entries/{none}"), "not-found")
     for nonsense in ("x", "-1", "1.5", "1" * 30):
         refused(analyst.get(f"{base}/entries/{nonsense}"), "invalid-request")
+
+
+#: Answers as replies have them, with texts that look like the beginning of one; and refusals in their place.
+TEXTS = st.sampled_from(['{"sequence":2,"entry_hash":1}', '\\"{"sequence":2,', "é\U0001f600", "]}", ""]) | st.text()
+LIKE = st.fixed_dictionaries({"sequence": st.integers(1, 4), "note": TEXTS})
+ANSWERS = st.lists(
+    st.builds(
+        lambda sequence, labels, note, digest: {
+            "sequence": sequence,
+            "axes": [{"labels": labels}],
+            "note": note,
+            "entry_hash": digest,
+        },
+        st.integers(1, 4),
+        st.lists(TEXTS | LIKE | st.floats(-9, 9)),
+        TEXTS,
+        TEXTS,
+    )
+    | st.fixed_dictionaries({"type": TEXTS, "detail": TEXTS}),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda each: each.get("sequence"),
+)
+
+
+@pytest.mark.unit
+@given(ANSWERS, st.integers(1, 5))
+def test_one_answer_of_a_batch(answers: list[JSON], sequence: int) -> None:
+    """Against the whole reply, parsed. Catches another answer, the beginning of one within a text, something within an
+    answer that begins alike, and one that is cut off."""
+    wanted = next((each for each in answers if each.get("sequence") == sequence), None)
+    assert answer_in(orjson.dumps({"answers": answers}), sequence) == wanted
+    assert answer_in(orjson.dumps(answers[0]), sequence) == (answers[0] if wanted == answers[0] else None)
+
+
+@pytest.mark.unit
+def test_nothing_else_of_a_batch_is_parsed() -> None:
+    """Catches a batch of tens of megabytes that is made into objects to tell one answer of it."""
+    reply = b'{"answers":[' + b"[" * 9 + b',{"sequence":7,"value":1.5,"entry_hash":"x"},' + b"{" * 9
+    assert answer_in(reply, 7) == {"sequence": 7, "value": 1.5, "entry_hash": "x"}
+    assert answer_in(reply, 8) is None

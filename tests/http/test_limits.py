@@ -160,6 +160,7 @@ class TestTooOften:
             ("GET", f"/v1/sessions/{'0' * 32}/transcript"),
             ("POST", "/v1/datasets"),
             ("GET", f"/v1/sessions/{'0' * 32}/hypothesis"),
+            ("GET", f"/v1/sessions/{'0' * 32}/entries/1"),
             ("GET", "/v1/datasets/nothing/ledger"),
         ]:
             reply = analyst.request(method, path, content=b"{}" if method == "POST" else None)

@@ -118,3 +118,13 @@ def test_keys_stay_in_the_page(service: Service) -> None:
     for word in ("persistAuthorization", "queryConfigEnabled", "configUrl", "preauthorize", "withCredentials"):
         assert word not in start
     assert "validatorUrl: null" in start
+
+
+@pytest.mark.parametrize("asked", ["bytes=0-1", "bytes=abc", "bytes=9999999999-", "bytes=5-1", "x", "bytes=0-1,3-4"])
+def test_files_come_whole(service: Service, asked: str) -> None:
+    """Whatever part of a file is asked for. Catches a refusal that is no problem, in the framework's own words."""
+    path = f"{service.url}/docs/swagger-ui.css"
+    whole, part = httpx.get(path), httpx.get(path, headers={"Range": asked})
+    assert (part.status_code, part.content) == (200, whole.content)
+    assert part.headers["content-type"] == whole.headers["content-type"] == "text/css; charset=utf-8"
+    assert int(httpx.head(path).headers["content-length"]) == len(whole.content)

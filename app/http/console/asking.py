@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from app.declarations.errors import CuratorError
 from app.http import json_bodies
-from app.http.console.drawing import FEW, Curve, Forest, curve, forest, marks_of
+from app.http.console.drawing import Curve, Forest, curve, forest, marks_of
 from app.http.context import Context
 from app.http.problems import PROBLEMS
 from app.http.tickets import answer
@@ -50,7 +50,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An answer as pages show it, with the reply that it came in."""
+    """An answer as pages show it."""
 
     sequence: int
     title: str
@@ -65,13 +65,11 @@ class Shown:
     number: str | None
     half_width: float | None
     chart: Forest
-    whole: bool
     error_bound: float | None
     question: Mapping[str, Any] | None
     sql: str | None
     python: str | None
     r: str | None
-    reply: Mapping[str, Any]
 
 
 async def priced(
@@ -118,33 +116,42 @@ def form_key(actor: Principal, route: str, nonce: str, asked: Mapping[str, Any])
     return IdempotencyKey(actor.name, route, f"console-{nonce[:64]}-{mark[:32]}", mark)
 
 
+def answered_entry(context: Context, actor: Principal, session: str, sequence: int) -> dict[str, Any]:
+    """An entry of a session with its answer as it was replied.
+
+    Raises:
+        NotFound: when there is none, or its reply is not kept any more.
+    """
+    entry = context.services.transcripts.entry(actor, session, sequence)
+    if entry["answer"] is None:
+        raise NotFound(
+            "how well this answer is known is kept while its session is open and for a week afterwards, and for "
+            "answers that were asked with an idempotency key: its value stands in the transcript"
+        )
+    return entry
+
+
 def shown_answer(
     context: Context, actor: Principal, session: Mapping[str, Any], sequence: int, *, whole: bool = False
 ) -> Shown:
-    """The answer of an entry.
+    """The answer of an entry. Its reply may be long: this is for a turn at costly work, and keeps little of it.
 
     Args:
         context: of the routes.
         actor: who looks.
         session: the state of its session.
         sequence: its number.
-        whole: whether all rows are shown.
+        whole: whether all rows are shown, as far as a page may.
 
     Raises:
-        NotFound: when there is none, or its reply is not kept any more.
+        NotFound: as :func:`answered_entry`.
     """
-    entry = context.services.transcripts.entry(actor, session["id"], sequence)
+    entry = answered_entry(context, actor, session["id"], sequence)
     reply, question = entry["answer"], entry["question"]
-    if reply is None:
-        raise NotFound(
-            "how well this answer is known is kept while its session is open and for a week afterwards, and for "
-            "answers that were asked with an idempotency key: its value stands in the transcript"
-        )
     axes, marks = marks_of(reply)
-    most = len(marks) if whole else FEW
     return Shown(
         reply["sequence"],
-        entry["words"] or "An answer",
+        title_of(entry),
         SOURCES[reply["source"]],
         reply["charged_epsilon"],
         reply["confidence"],
@@ -155,15 +162,18 @@ def shown_answer(
         entry["recorded_at"],
         None if axes else shown(reply["value"], reply["standard_error"]),
         max(((mark.interval[1] - mark.interval[0]) / 2 for mark in marks if mark.interval is not None), default=None),
-        forest(axes, marks, most),
-        len(marks) <= most,
+        forest(axes, marks, whole=whole),
         reply["error_bound"],
         question,
         _sql(question, session["dataset"]),
         _python(question),
         None if question is None else in_r(question),
-        reply,
     )
+
+
+def title_of(entry: Mapping[str, Any]) -> str:
+    """What an answer is of, in words."""
+    return str(entry["words"] or "An answer")
 
 
 def _sql(question: Mapping[str, Any] | None, dataset: str) -> str | None:

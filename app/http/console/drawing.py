@@ -10,8 +10,9 @@ from typing import Any
 from curator_client.figures import Mark, Scale, reach, scale_of, texts_of
 from curator_client.words import named
 
-#: Rows that a page shows at first; the others are a click away.
-FEW = 40
+#: Rows that a page shows at first, and those that a click more shows. A page of a whole table of 65,536 cells would be
+#: 46 MB long, and seconds of work: its files have all rows.
+FEW, MANY = 40, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """A table that is its own chart: its rows, and the axis by places in per cent and the numbers there."""
+    """A table that is its own chart: its rows, and the axis by places in per cent and the numbers there. ``in_all`` are
+    the rows there are, ``further`` those that a click shows; 0 where it would show no more."""
 
     head: str
     rows: tuple[Row, ...]
     ticks: tuple[tuple[str, str], ...]
     zero: str | None
     in_all: int
+    further: int
 
 
 def marks_of(reply: Mapping[str, Any]) -> tuple[list[str], list[Mark]]:
@@ -69,14 +72,17 @@ def marks_of(reply: Mapping[str, Any]) -> tuple[list[str], list[Mark]]:
     return axes, marks
 
 
-def forest(axes: Sequence[str], marks: Sequence[Mark], most: int = FEW) -> Forest:
-    """The chart of some numbers.
+def forest(axes: Sequence[str], marks: Sequence[Mark], *, whole: bool = False, among: int = 1) -> Forest:
+    """The chart of some numbers: of so many charts on a page each has its part of the rows that a page may have.
 
     Args:
         axes: the names of the axes that labels are of.
         marks: the numbers.
-        most: rows that are shown.
+        whole: whether to show all rows, as far as a page may.
+        among: charts on the page.
     """
+    many = max(1, MANY // among)
+    most = many if whole else min(FEW, many)
     shown = list(marks[:most])
     scale = scale_of([number for mark in shown for number in reach(mark)])
     lasts = list(dict.fromkeys(mark.labels[-1] for mark in shown if mark.labels))
@@ -100,7 +106,8 @@ def forest(axes: Sequence[str], marks: Sequence[Mark], most: int = FEW) -> Fores
         before = heading
     ticks = tuple((_place(scale, mark), f"{mark:,.10g}") for mark in scale.marks)
     zero = _place(scale, 0) if scale.low <= 0 <= scale.high else None
-    return Forest(axes[-1] if axes else "", tuple(rows), ticks, zero, len(marks))
+    further = min(many, len(marks))
+    return Forest(axes[-1] if axes else "", tuple(rows), ticks, zero, len(marks), further if further > len(rows) else 0)
 
 
 def _drawn(mark: Mark, scale: Scale) -> Drawn:

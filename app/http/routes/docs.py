@@ -6,11 +6,12 @@ and send nothing elsewhere.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
 
 from fastapi import APIRouter
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
 #: Images within the style sheet are written out as data.
 _HEADERS = {
@@ -67,5 +68,10 @@ async def start() -> Response:
 async def file(name: str) -> Response:
     if name not in _FILES:
         raise HTTPException(404)
-    path = str(resources.files("fastapi_offline") / "static" / name)
-    return FileResponse(path, headers=_HEADERS, media_type=_FILES[name])
+    # Whole, whatever part of it is asked for: refusals of parts would be no problems.
+    return Response(_content(name), headers=_HEADERS, media_type=_FILES[name])
+
+
+@cache
+def _content(name: str) -> bytes:
+    return (resources.files("fastapi_offline") / "static" / name).read_bytes()

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from app.curator.request import SessionRequest
 from app.http import openings, schemas
-from app.http.dependencies import HEAVY, AppContext, Asker, Caller, JsonObject, Keyed, UseCases
+from app.http.dependencies import HEAVY, AppContext, Asker, Caller, ExportTurn, JsonObject, Keyed, UseCases
 from app.http.openapi import problem_responses
 from app.http.paging import ByNumber, BySession
 from app.http.parameters import NUMBER, Route
@@ -77,8 +77,9 @@ def list_entries(services: UseCases, actor: Caller, id: str, page: ByNumber) -> 
     summary="One entry of a session: what was asked, and the answer as it was replied then",
     response_model=schemas.WholeEntryView,
     responses=problem_responses(404, 422),
+    dependencies=[HEAVY],
 )
-def get_entry(services: UseCases, actor: Caller, id: str, sequence: EntryNumber) -> Response:
+def get_entry(services: UseCases, actor: Caller, work: ExportTurn, id: str, sequence: EntryNumber) -> Response:
     return JsonReply(services.transcripts.entry(actor, id, sequence))
 
 

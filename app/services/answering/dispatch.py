@@ -57,6 +57,8 @@ class Answering:
         parked: Parked,
         tracer: Tracer = UNTRACED,
         spendable: Callable[[str], None] = lambda _: None,
+        admit: Callable[[str], None] = lambda _: None,
+        written: Callable[[str, int], None] = lambda *_: None,
     ) -> None:
         self._refills: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.context = LaneContext(
@@ -74,6 +76,8 @@ class Answering:
             parked,
             tracer,
             spendable,
+            admit,
+            written,
         )
         self._soon = soon
         self._queue_limit, self._turn_seconds = queue_limit, turn_seconds

@@ -107,6 +107,9 @@ class Groups:
         self.parked = [(ticket, lacking) for ticket, lacking in work.parked if ticket.error is None]
         waiting = {ticket for ticket, _ in self.parked}
         served = [ticket for ticket in group if ticket not in waiting]
+        for ticket in served:
+            if ticket.free:
+                self._context.written(ticket.actor, ticket.free)
         self._context.leave(served)
         self._context.deliver(served)
         for source, number in Counter(work.sources).items():
@@ -393,6 +396,8 @@ class Groups:
             recorded_at = live.recorded_at if live is not None and known_here else last_recorded(begin(), row)
             ticket.reply = self._rounds.close(row, work, recorded_at)
         else:
+            if not ticket.prices and not ticket.answers:
+                self._context.admit(ticket.actor)
             live = self._residents.load(begin, row, self._unwritten(work))
             if not ticket.prices:
                 self._check_file(live, work)
@@ -467,9 +472,14 @@ class Groups:
                     ticket.ahead = live.session.apart()
                 return orjson.dumps(self._rounds.price(live, asked, ticket.ahead))
             left = None if ticket.most is None else ticket.most * (1 + _ROUNDED) - ticket.charged
+            length = work.length
             answer = self._rounds.answer(live, asked, work, left)
             ticket.charged += answer["charged_epsilon"]
-            return orjson.dumps(answer)
+            reply = orjson.dumps(answer)
+            # A charge on made-up records is none.
+            if not answer["charged_epsilon"] or live.session.opening.request.dummy:
+                ticket.free += work.size_beyond(length) + (0 if ticket.key is None else len(reply))
+            return reply
         except CuratorError as error:
             if ticket.single:
                 raise

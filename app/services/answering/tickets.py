@@ -39,6 +39,7 @@ class Ticket:
         came: when it began to wait for its turn, in seconds since 1970.
         most: the epsilon that all its answers together may cost; None for any.
         charged: what those that it has cost.
+        free: the bytes that are written for those of its answers that cost no budget, and for its reply with them.
         in_turn: whether each of its prices is that of a question behind those before it, and not of the next one.
         ahead: a session apart to which the questions before have come.
     """
@@ -61,6 +62,7 @@ class Ticket:
     came: float = field(default_factory=time.time)
     most: float | None = None
     charged: float = 0.0
+    free: int = 0
     in_turn: bool = False
     ahead: Any = None
 

@@ -56,6 +56,8 @@ class LaneContext:
         parked: waits for numbers that are yet to be counted.
         tracer: told where the time of requests went that are followed.
         spendable: refuses a data set of which nothing may be spent.
+        admit: refuses a principal for whom too much was written that cost nothing.
+        written: called with a principal and the bytes that were written for one such call of its.
     """
 
     store: Store
@@ -72,6 +74,8 @@ class LaneContext:
     parked: Parked
     tracer: Tracer
     spendable: Callable[[str], None] = lambda _: None
+    admit: Callable[[str], None] = lambda _: None
+    written: Callable[[str, int], None] = lambda *_: None
 
 
 @dataclass(slots=True, eq=False)
@@ -117,6 +121,20 @@ class Work:
     def empty(self) -> bool:
         """Whether there is nothing to write."""
         return not self.rows and not self.replies
+
+    @property
+    def length(self) -> tuple[int, int, int]:
+        """How many records there are."""
+        return len(self.entries), len(self.weights), len(self.evidence)
+
+    def size_beyond(self, length: tuple[int, int, int]) -> int:
+        """The bytes of the records that came behind the first ones."""
+        entries, weights, evidence = length
+        return (
+            sum(len(entry.line) + len(entry.units or b"") for entry in self.entries[entries:])
+            + sum(len(each.data) for each in self.weights[weights:])
+            + sum(len(each.line) for each in self.evidence[evidence:])
+        )
 
     def store(self, tx: Transaction) -> None:
         """Put everything into a transaction and commit it."""

@@ -45,12 +45,14 @@ async def show(request: Request, context: AppContext, login: Analyst, name: str)
     chosen = asked.get("answer", "")
     shown, refusal = None, None
     if chosen.isdecimal() and len(chosen) < 18 and desk.session is not None:
-        try:
-            shown = await run_in_threadpool(
-                shown_answer, context, login.principal, desk.session, int(chosen), whole="whole" in asked
-            )
-        except CuratorError as error:
-            refusal = refusal_of(error)
+        context.authenticator.count_heavy(login.principal)
+        async with context.exports.turn(request, login.principal):
+            try:
+                shown = await run_in_threadpool(
+                    shown_answer, context, login.principal, desk.session, int(chosen), whole="whole" in asked
+                )
+            except CuratorError as error:
+                refusal = refusal_of(error)
     builder = desk.empty
     if shown is not None and shown.question is not None and "like" in asked:
         builder = desk.like(shown.question) or builder
@@ -109,7 +111,9 @@ async def price(request: Request, context: AppContext, login: Analyst, form: Own
     builder = desk.read(form)
     # What other widths cost is looked up where somebody asks for it: each price takes as long as this one.
     part = await _priced(request, context, login.principal, desk, builder, widths=False)
-    return page(request, "part_price.html.jinja", login, desk=desk, builder=builder, **part, again=False)
+    return await run_in_threadpool(
+        page, request, "part_price.html.jinja", login, desk=desk, builder=builder, **part, again=False
+    )
 
 
 @router.post("/open")
@@ -272,7 +276,8 @@ async def _page(
     if wrong is None:
         wrong = {} if fresh or added else part.pop("wrong")
     part.pop("wrong", None)
-    return page(
+    return await run_in_threadpool(
+        page,
         request,
         "ask.html.jinja",
         login,

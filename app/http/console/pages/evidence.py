@@ -11,14 +11,16 @@ from starlette.responses import Response
 
 from app.http.console.builder import Choice
 from app.http.console.downloads import as_file
-from app.http.console.drawing import FEW, forest, marks_of
-from app.http.console.gate import ConsoleRoute, LoggedIn
+from app.http.console.drawing import forest, marks_of
+from app.http.console.gate import HEAVY, ConsoleRoute, LoggedIn
 from app.http.console.rendering import page
 from app.http.dependencies import AppContext, UseCases
 from app.http.headers import CSV
 from app.http.paging import ByNumber
 from app.services.dummy_records import encoded
 from app.services.errors import NotFound
+from app.services.logins import Login
+from app.services.services import Services
 
 router = APIRouter(prefix="/console/datasets/{name}", include_in_schema=False, route_class=ConsoleRoute)
 
@@ -56,11 +58,16 @@ def measured(request: Request, services: UseCases, login: LoggedIn, name: str, a
     return page(request, "measured.html.jinja", login, dataset=dataset, measurements=items, after=found.after)
 
 
-@router.get("/measured/{id}")
-def one(request: Request, services: UseCases, login: LoggedIn, name: str, id: str) -> Response:
+@router.get("/measured/{id}", dependencies=[HEAVY])
+async def one(request: Request, context: AppContext, login: LoggedIn, name: str, id: str) -> Response:
     """One measurement with its values, which are unbiased: each with its own standard error."""
     if len(id) != 64 or not id.isascii() or not id.isalnum():
         raise NotFound("there is no such measurement of this data set")
+    async with context.exports.turn(request, login.principal):
+        return await run_in_threadpool(_measurement, request, context.services, login, name, id)
+
+
+def _measurement(request: Request, services: Services, login: Login, name: str, id: str) -> Response:
     dataset = services.datasets.describe(name, login.principal)
     found = services.measurements.get(login.principal, name, id).document()
     parts = [part for part in found.get("parts", [found]) if "axes" in part]
@@ -68,7 +75,7 @@ def one(request: Request, services: UseCases, login: LoggedIn, name: str, id: st
     for part in parts:
         errors = [part["standard_error"]] * len(part["values"])
         axes, marks = marks_of({**part, "standard_errors": errors, "intervals": None})
-        charts.append(forest(axes, marks, len(marks) if "whole" in request.query_params else FEW))
+        charts.append(forest(axes, marks, whole="whole" in request.query_params, among=len(parts)))
     return page(
         request,
         "measurement.html.jinja",

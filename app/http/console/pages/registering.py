@@ -105,17 +105,17 @@ async def step(
         draft.amber = amber(spec, draft.guesses)
         if do == "json":
             as_text = Draft(text=written(spec, 1), guesses=draft.guesses, amber=draft.amber, known=draft.known)
-            return _page(request, login, as_text)
+            return await run_in_threadpool(_page, request, login, as_text)
         if not sent.filename:
             draft.refusals["data"] = "Choose the file: nothing of it is kept between two steps."
-            return _page(request, login, draft, 422)
+            return await run_in_threadpool(_page, request, login, draft, 422)
         if do == "register":
             return await _register(request, context, login, sent, draft, spec)
         await _check(request, context, login, sent, draft, spec)
     except (InvalidDataset, InvalidRequest) as error:
         draft.refusals["spec"] = error.detail
-        return _page(request, login, draft, status_of(error))
-    return _page(request, login, draft)
+        return await run_in_threadpool(_page, request, login, draft, status_of(error))
+    return await run_in_threadpool(_page, request, login, draft)
 
 
 def _carried(text: str) -> dict[str, str]:
@@ -188,7 +188,7 @@ async def _register(
     """Register, or show again what keeps from it."""
     if draft.amber and not draft.known:
         draft.refusals["known"] = "Something is as it was guessed from the file: change it, or tick this."
-        return _page(request, login, draft, 422)
+        return await run_in_threadpool(_page, request, login, draft, 422)
     services = context.services
     try:
         made = await run_in_threadpool(services.registration.register, login.principal, spec, sent.filename, sent.path)
@@ -196,8 +196,9 @@ async def _register(
         # All that is wrong, and not the first thing alone.
         told = await run_in_threadpool(services.checks.check, login.principal, spec, sent.filename, sent.path, None)
         draft.told = told if told["problems"] else {**told, "problems": [{"detail": error.detail}]}
-        return _page(request, login, draft, status_of(error))
-    return page(request, "registered.html.jinja", login, made=made, report=report_in_words(made["report"]))
+        return await run_in_threadpool(_page, request, login, draft, status_of(error))
+    report = report_in_words(made["report"])
+    return await run_in_threadpool(page, request, "registered.html.jinja", login, made=made, report=report)
 
 
 def report_in_words(report: Mapping[str, Any] | None) -> list[str]:

@@ -56,7 +56,8 @@ async def new(request: Request, context: AppContext, login: Analyst, dataset: st
             told["refusal"] = refusal_of(error)
     elif asked.get("epsilon"):
         told["refusal"] = {"title": "Epsilon is no number", "detail": "say epsilon with a point before its decimals"}
-    return page(
+    return await run_in_threadpool(
+        page,
         request,
         "release_new.html.jinja",
         login,
@@ -90,7 +91,8 @@ async def ask(request: Request, context: AppContext, login: Analyst, form: OwnFo
     try:
         reply = await openings.ask_for_release(request, context, actor, asked, key)
     except CuratorError as error:
-        return page(
+        return await run_in_threadpool(
+            page,
             request,
             "release_new.html.jinja",
             login,

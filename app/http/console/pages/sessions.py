@@ -14,17 +14,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.http import files
-from app.http.console.asking import Shown, shown_answer
+from app.http.console.asking import answered_entry, shown_answer, title_of
 from app.http.console.downloads import as_file, export
 from app.http.console.drawing import marks_of
-from app.http.console.gate import ConsoleRoute, LoggedIn
+from app.http.console.gate import HEAVY, ConsoleRoute, LoggedIn
 from app.http.console.rendering import page
+from app.http.context import Context
 from app.http.dependencies import AppContext, UseCases
 from app.http.headers import CSV, PARQUET
 from app.http.marginal_tables import arrow_table
 from app.http.paging import ByNumber
 from app.services.dummy_records import encoded
 from app.services.errors import NotFound
+from app.services.logins import Login
 from curator_client.figures import forest, standing_alone
 
 router = APIRouter(prefix="/console/sessions", include_in_schema=False, route_class=ConsoleRoute)
@@ -71,29 +73,34 @@ async def transcript(request: Request, context: AppContext, login: LoggedIn, id:
     )
 
 
-@router.get("/{id}/answers/{place}")
+@router.get("/{id}/answers/{place}", dependencies=[HEAVY])
 async def answer(request: Request, context: AppContext, login: LoggedIn, id: str, place: str) -> Response:
     """An answer's own page, or as a file: ``7``, ``7.csv``, ``7.parquet``, ``7.svg``."""
     number, _, form = place.partition(".")
     if not number.isdecimal() or len(number) > 17 or form not in ("", "csv", "parquet", "svg"):
         raise NotFound("there is no such page")
-    sequence, actor = int(number), login.principal
-    session = await run_in_threadpool(context.services.sessions.get, actor, id)
-    whole = "whole" in request.query_params
-    shown = await run_in_threadpool(shown_answer, context, actor, session, sequence, whole=whole)
-    if not form:
-        return page(request, "answer_page.html.jinja", login, shown=shown, session=session)
-    return as_file(await run_in_threadpool(_file, shown, form), f"answer-{id[:8]}-{sequence}.{form}")
+    async with context.exports.turn(request, login.principal):
+        return await run_in_threadpool(_answer, request, context, login, id, int(number), form)
 
 
-def _file(shown: Shown, form: str) -> Response:
+def _answer(request: Request, context: Context, login: Login, id: str, sequence: int, form: str) -> Response:
+    if form:
+        entry = answered_entry(context, login.principal, id, sequence)
+        return as_file(_file(entry, form), f"answer-{id[:8]}-{sequence}.{form}")
+    session = context.services.sessions.get(login.principal, id)
+    shown = shown_answer(context, login.principal, session, sequence, whole="whole" in request.query_params)
+    return page(request, "answer_page.html.jinja", login, shown=shown, session=session)
+
+
+def _file(entry: Mapping[str, Any], form: str) -> Response:
     """An answer as it was replied, in a format; nothing is asked."""
+    reply = entry["answer"]
     if form == "svg":
-        axes, marks = marks_of(shown.reply)
-        notes = [note for note in ("Of made-up records." if shown.dummy else None, shown.note) if note]
-        drawn = forest(shown.title, axes, marks, confidence=shown.confidence, notes=notes)
+        axes, marks = marks_of(reply)
+        notes = [note for note in ("Of made-up records." if reply.get("dummy") else None, reply.get("note")) if note]
+        drawn = forest(title_of(entry), axes, marks, confidence=reply["confidence"], notes=notes)
         return Response(standing_alone(drawn), media_type="image/svg+xml")
-    table = _table(shown.reply)
+    table = _table(reply)
     if form == "csv":
         return Response(encoded(table, "csv"), media_type=f"{CSV}; charset=utf-8")
     return Response(encoded(table, "parquet"), media_type=PARQUET)

@@ -47,8 +47,16 @@ async def show(request: Request, context: AppContext, login: Analyst, name: str)
             told |= _told(points, epsilon, questions)
         except CuratorError as error:
             told["refusal"] = refusal_of(error)
-    return page(
-        request, "what_if.html.jinja", login, dataset=dataset, left=left, epsilon=epsilon, questions=questions, **told
+    return await run_in_threadpool(
+        page,
+        request,
+        "what_if.html.jinja",
+        login,
+        dataset=dataset,
+        left=left,
+        epsilon=epsilon,
+        questions=questions,
+        **told,
     )
 
 
