@@ -67,6 +67,8 @@ _OWN_BYTES, _NODE_BYTES = 16 << 20, 160
 _ASKED_BYTES = 128
 #: Of a pair of measurements that were kept: their covariances in three parts, and the factor.
 _PAIR_BYTES = 32
+#: To so many digits the part of a variance is told that degrees leave.
+_DIGITS = 6
 #: Noise beyond this, in units of the answer grid, might pass 62 bits once it is drawn.
 _GREATEST_UNITS = 2.0**54
 
@@ -76,14 +78,21 @@ class _Cells:
     """Measured cells that are summed.
 
     Attributes:
-        many: about how many.
+        many: how many.
         weights: of each, where they are few.
         left: the part of the variance of their sum that degrees leave.
+        peak: the square of the largest weight over the mean of all squares.
     """
 
     many: int = 0
     weights: tuple[float, ...] = ()
     left: float = 1.0
+    peak: float = 1.0
+
+    @property
+    def alike(self) -> int:
+        """How many cells of the largest weight would have the same variance."""
+        return max(1, math.floor(self.many / self.peak + SLACK))
 
 
 @dataclass(eq=False)
@@ -510,7 +519,8 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             if policy.edges is not None and parts and parts[place].square > 0:
                 part = parts[place]
                 left = policy.edges.of(part)[1] / (policy.edges.variance * part.square)
-                cells = _Cells(max(1, math.floor(part.square + SLACK)), part.few, round(left, 3))
+                many, peak = part.weighed
+                cells = _Cells(many, part.few, round(left, _DIGITS), peak)
             alike.setdefault((state.drawn.get(names[place], ()), cells), []).append(place)
         for (drawn, cells), places in alike.items():
             missed = 1 - target.probability
@@ -552,13 +562,15 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             noises = [noise for noise in state.noises if isinstance(noise, Noise)]
             if noises:
                 # What degrees change has the same part of each cell's error in it, and beside it many small ones.
-                terms = _terms(noises, np.array(cells.weights or [1.0]), 1 if cells.weights else cells.many)
-                rest = math.sqrt(sum(term.variance for term in terms) * (1 / max(cells.left, 1e-3) - 1))
+                terms = _terms(noises, np.array(cells.weights or [1.0]), 1 if cells.weights else cells.alike)
+                left = max(round(cells.left, 3), 1e-3)
+                rest = math.sqrt(sum(term.variance for term in terms) * (1 / left - 1))
                 if rest > 0:
                     terms.append(Term.of(_smooth(rest), np.ones(1)))
                 found = max(found, quantile(terms, 1 - missed))
             flips = [noise for noise in state.noises if isinstance(noise, BitFlips)]
-            reaches = [flips_quantile(noise, cells.many, 1 - missed, cells.left, cells.weights) for noise in flips]
+            told = 1 - missed, cells.left, cells.weights, cells.peak
+            reaches = [flips_quantile(noise, cells.many, *told) for noise in flips]
             found = max([found, *reaches])
         return found
 
