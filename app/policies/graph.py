@@ -19,12 +19,13 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import digamma
 
-from app.estimation.graphs.cells import EdgeValues, Sums
+from app.estimation.graphs.cells import EdgeValues, SumOfSums, Sums, of_sums
 from app.estimation.graphs.cut_posterior import CutPosterior, Known
 from app.estimation.graphs.expectation import averaged, expectation
 from app.estimation.graphs.scales import Scales
@@ -152,8 +153,11 @@ class GraphPolicy:
     """
 
     def __init__(self, kind: CellKind, shape: tuple[int, int], funds: GraphFunds, learnt: Learnt) -> None:
-        self._funds = funds
+        self._funds, self._kind = funds, kind
         self.edges = _edges(kind, learnt)
+        #: Sums of rows and columns, where they are not beside edges.
+        self._sums = averaged(learnt.degrees) if learnt.degrees and self.edges is None else None
+        self._found: WeakKeyDictionary[CutQuestion, SumOfSums | None] = WeakKeyDictionary()
         known = learnt.degrees + ([] if self.edges is None else [self.edges.sums])
         self.posterior = CutPosterior(expectation(kind, shape, known))
         self._asked = self._measured = 0
@@ -310,11 +314,25 @@ class GraphPolicy:
         precision, weighted = 1 / variances, np.nan_to_num(values / variances)
         for place, question in enumerate(questions):
             # Of a node and itself there is no cell: a question may weigh nothing.
+            told = self.summed(question)
             if self.edges is not None and question.square > 0:
                 value, variance = self.edges.of(question)
-                precision[place] += 1 / variance
-                weighted[place] += value / variance
+            elif told is not None:
+                value, variance = told.value, told.variance
+            else:
+                continue
+            precision[place] += 1 / variance
+            weighted[place] += value / variance
         return np.stack([weighted / precision, 1 / precision])
+
+    def summed(self, question: CutQuestion) -> SumOfSums | None:
+        """A question by released sums of rows and columns; None where these do not tell it, or are beside edges. Found
+        once, as an answer asks for it several times."""
+        if self._sums is None:
+            return None
+        if question not in self._found:
+            self._found[question] = of_sums(self._kind, question, self._sums)
+        return self._found[question]
 
     # ------------------------------------------------------------------ within
 

@@ -293,8 +293,9 @@ class Interval:
         """Cut to what is possible, and NaN where there may be nobody; ``given`` are the values, if they are.
 
         Of what is impossible the interval is that about the nearest that is possible, so that more confidence makes it
-        no narrower. A value that was given lies within its interval, which is all that is possible where there may be
-        nobody by now. What can be one number alone is that, whether there is anybody or not.
+        no narrower; one that is ``whole`` holds something possible. A value that was given lies within its interval,
+        which is all that is possible where there may be nobody by now. What can be one number alone is that, whether
+        there is anybody or not.
         """
         least, most = possible
         certain = np.equal(least, most)
@@ -303,9 +304,7 @@ class Interval:
         def clipped(numbers: FloatArray) -> FloatArray:
             return np.where(nothing, np.nan, numbers)
 
-        moved = np.nan_to_num(np.clip(self.linear, least, most) - self.linear)
-        if self.whole:
-            moved = np.where((self.lows < most) & (self.highs > least), 0.0, moved)
+        moved = 0.0 if self.whole else np.nan_to_num(np.clip(self.linear, least, most) - self.linear)
         lows, highs = np.clip(self.lows + moved, least, most), np.clip(self.highs + moved, least, most)
         values = clipped(np.clip(self.linear, least, most)) if given is None else given
         arms = np.maximum(values - self.lows, self.highs - values) / quantile

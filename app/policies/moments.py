@@ -45,6 +45,8 @@ _FIRST_PARTS = (0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 _ENDS_PARTS = (0.35, 0.5, 0.65, 0.8, 0.9)
 #: The most cells of a table that was measured whole of which moments are summed.
 _MOST_SINGLE = 1 << 20
+#: Of reaches that are tried one after the other, so many between one and its double; and how often it is doubled.
+_PER_DOUBLE, _DOUBLES = 2, 8
 #: Groups whose variances are bounded at once.
 _AT_ONCE = 1 << 12
 
@@ -298,19 +300,45 @@ class Variance(_OfMoments):
         return 0.0, (self.asked.step * (most - least) / 2) ** 2
 
     def interval(self, known: Joint, quantile: FloatArray) -> Interval:
-        """Those of all groups reach as many deviations as the most of them do."""
+        """Those of all groups reach as many deviations as the most of them do.
+
+        An interval that holds nothing possible is that of the least confidence on a grid that does, as is every one of
+        a confidence below it: so more confidence makes none narrower.
+        """
         nothing, known = self.empty(known, quantile)
         values, errors = known.values, np.sqrt(known.weighed(self.slopes(known.values))[1])
+        farthest = float(quantile.max(initial=0.0))
+        linear, lows, highs = self._ends(known, farthest)
+        least, most = (np.broadcast_to(end, linear.shape) for end in self.possible(None))
+        unmet = np.flatnonzero((linear < least) | (linear > most))
+        for reach in _reaches(farthest):
+            if not len(unmet):
+                break
+            some = Joint(values[unmet], known.covariances[unmet])
+            _, first, last = self._ends(some, reach)
+            found = (first < most[unmet]) & (last > least[unmet])
+            if reach > farthest:
+                lows[unmet[found]], highs[unmet[found]] = first[found], last[found]
+            unmet = unmet[~found]
+        # Where there are hardly any records an interval has no end but that of what is possible.
+        lows, highs = np.where(np.isinf(lows), least, lows), np.where(np.isinf(highs), most, highs)
+        return Interval(linear, errors, lows, highs, nothing, whole=True)
+
+    def _ends(self, known: Joint, farthest: float) -> FloatArray:
+        """The variances of some groups as they are known, and the ends of their intervals."""
         # The sum of u^2 in place of the second moment.
-        first, second, farthest = self.first, self.second, float(quantile.max(initial=0.0))
+        first, second, values = self.first, self.second, known.values
         onto = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [second.offset, 0.0, math.ldexp(1.0, second.shift)]])
-        found = []
+        found = [np.zeros((3, 0))]
         for start in range(0, len(values), _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
             part = Joint(values[some], known.covariances[some]).mapped(onto)
             found.append(np.stack(variances_of(part, farthest, -first.middle, first.half)))
-        linear, lows, highs = self.asked.step**2 * np.concatenate(found, axis=1)
-        # Where there are hardly any records an interval has no end but that of what is possible.
-        least, most = self.possible(None)
-        lows, highs = np.where(np.isinf(lows), least, lows), np.where(np.isinf(highs), most, highs)
-        return Interval(linear, errors, lows, highs, nothing, whole=True)
+        return np.asarray(self.asked.step**2 * np.concatenate(found, axis=1))
+
+
+def _reaches(farthest: float) -> Iterator[float]:
+    """The last of the grid that is no farther, and all that are."""
+    step = math.floor(_PER_DOUBLE * math.log2(farthest)) if farthest > 0 else 0
+    for power in range(step, _PER_DOUBLE * _DOUBLES + 1):
+        yield 2.0 ** (power / _PER_DOUBLE)

@@ -95,6 +95,19 @@ class CutQuestion:
         told = np.abs(weights[weights != 0])
         return tuple(np.sort(told.round(9)).tolist()) if len(told) <= FEW else ()
 
+    @lazy
+    def weighed(self) -> tuple[int, float]:
+        """How many cells it weighs at most, and how much its weights differ: the square of the largest over the mean of
+        all squares, or more than that; one where they are alike."""
+        many = len(self.left.places) * len(self.right.places)
+        largest = float(np.abs(self.left.own).max(initial=0.0) * np.abs(self.right.own).max(initial=0.0))
+        if not self.loops:
+            twice = len(self.left.meeting(self.right)[0])
+            many -= twice if self.both is None else twice * (twice + 1) // 2
+            if self.both is not None and twice and self.both.weights is not None:
+                largest = min(1.0, 2 * largest)
+        return many, max(round(largest**2 * many / self.square, 9), 1.0)
+
     def incident(self) -> tuple[FloatArray, FloatArray]:
         """For each row the sum of the weights of its cells, and the same for each column; of pairs, where a cell is of
         two nodes, both are the same.

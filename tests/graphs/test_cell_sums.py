@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.estimation.graphs.cells import EdgeValues, Sums
+from app.estimation.graphs.cells import EdgeValues, Sums, of_sums
 from app.estimation.graphs.expectation import averaged
 from app.measurements.strategies.edges import CellKind
-from tests.graphs.graphs import KINDS, cells, data, question, shapes, weights
+from app.spaces.cuts import CutQuestion
+from tests.graphs.graphs import KINDS, cells, cut, data, eighths, nodes, question, shapes, weights
 
 pytestmark = pytest.mark.unit
 
@@ -122,3 +123,94 @@ def test_sums_of_the_cells_alone(kind: CellKind) -> None:
     assert sums.columns.tolist() == matrix.sum(axis=0).tolist()
     assert (sums.row_variance, sums.column_variance) == (3.0, 3.0)
     assert values.nbytes == 144
+
+
+#: What the variance may be beyond the least, so that few sums tell a question.
+MOST = 17 / 16
+
+
+def by_sums_alone(kind: CellKind, asked: CutQuestion, sums: Sums) -> float | None:
+    """The least variance of all ways to write a question as a sum of rows and columns: least squares of the weights of
+    all cells, each way of the length that its noise has."""
+    n, m = asked.left.length, asked.right.length
+    on = cells(kind, (n, m))
+    deviations = np.sqrt([sums.row_variance] * n + ([] if kind == "pairs" else [sums.column_variance] * m))
+    lines = []
+    for node in range(n):
+        line = np.zeros((n, m))
+        line[node] = 1
+        lines.append(line + line.T if kind == "pairs" else line)
+    for node in range(0 if kind == "pairs" else m):
+        line = np.zeros((n, m))
+        line[:, node] = 1
+        lines.append(line)
+    design = np.array([line[on] for line in lines]).T / deviations
+    wanted = weights(asked)[on]
+    found, *_ = np.linalg.lstsq(design, wanted, rcond=1e-10)
+    if not wanted.any() or np.abs(design @ found - wanted).max() > 1e-9:
+        return None
+    return float(found @ found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cuts_that_are_sums_of_degrees(kind: CellKind) -> None:
+    """All cuts of six nodes. Would catch inner edges that count once where two degrees have them, a single node that
+    is not told by its degree, all nodes that are told by one side alone, and cuts that no sum of degrees is."""
+    shape = (6, 5) if kind == "all" else (6, 6)
+    matrix = data(np.random.default_rng(5), kind, shape)
+    rows, columns = matrix.sum(axis=1), matrix.sum(axis=0)
+    sums = Sums(rows, rows if kind == "pairs" else columns, 2.0, 2.0 if kind == "pairs" else 0.5)
+    sides = [[nodes(k, np.flatnonzero((which >> np.arange(k)) & 1)) for which in range(1 << k)] for k in shape]
+    told = 0
+    for left in sides[0]:
+        for right in sides[1]:
+            asked = cut(kind, left, right)
+            found, expected = of_sums(kind, asked, sums), by_sums_alone(kind, asked, sums)
+            assert (found is None) == (expected is None)
+            if found is not None and expected is not None:
+                told += 1
+                assert found.value == pytest.approx(float((weights(asked) * matrix).sum()), abs=1e-9)
+                assert expected - 1e-9 <= found.variance <= MOST * expected + 1e-9
+                if kind == "pairs":
+                    assert float(found.weights @ found.weights) * 2.0 == pytest.approx(found.variance)
+    assert told >= 10
+
+
+@given(st.sampled_from(KINDS), st.integers(0, 10**6), st.data())
+def test_weights_that_are_sums_of_degrees(kind: CellKind, seed: int, drawn: st.DataObject) -> None:
+    """Where one side weighs all nodes alike, or nearly so. Would catch weights of nodes that are taken for ones, a sum
+    that is not the truth where the degrees are, and a variance that is not that of the noise of each of them."""
+    shape = drawn.draw(shapes(kind, most=7))
+    rng = np.random.default_rng(seed)
+    left = rng.integers(0 if kind == "pairs" else -8, 9, shape[0]) * (rng.random(shape[0]) < rng.choice([0.2, 1.0]))
+    right = np.where(np.arange(shape[1]) < rng.integers(2), 0, 8)
+    asked = cut(kind, eighths(left), eighths(right))
+    matrix = data(rng, kind, shape)
+    rows, columns = matrix.sum(axis=1), matrix.sum(axis=0)
+    sums = Sums(rows, rows if kind == "pairs" else columns, 1.0, 1.0)
+    found = of_sums(kind, asked, sums)
+    if kind == "all" or min(shape) > 5:
+        assert (found is None) == (by_sums_alone(kind, asked, sums) is None)
+    if found is not None:
+        assert found.value == pytest.approx(float((weights(asked) * matrix).sum()), abs=1e-8)
+        units = [Sums(unit[: shape[0]], unit[-shape[1] :], 1.0, 1.0) for unit in np.eye(sum(shape))]
+        if kind == "pairs":
+            units = [Sums(unit, unit, 1.0, 1.0) for unit in np.eye(shape[0])]
+        moved = [each.value for each in (of_sums(kind, asked, unit) for unit in units) if each is not None]
+        assert float(np.square(moved).sum()) == pytest.approx(found.variance, abs=1e-9)
+        assert sorted(np.abs(moved)) == pytest.approx(
+            sorted([0.0] * (len(moved) - len(found.weights)) + np.abs(found.weights).tolist()), abs=1e-9
+        )
+
+
+def test_rows_with_weights_are_told() -> None:
+    """A rank-one query that weighs rows and all columns alike. Would catch cuts alone that are told."""
+    rng = np.random.default_rng(6)
+    matrix, left = data(rng, "all", (6, 4)), np.array([-8, 3, 0, 1, 8, 5])
+    asked = cut("all", eighths(left), eighths(np.full(4, 8)))
+    sums = Sums(matrix.sum(axis=1), matrix.sum(axis=0), 3.0, 2.0)
+    found, expected = of_sums("all", asked, sums), by_sums_alone("all", asked, sums)
+    assert found is not None
+    assert expected is not None
+    assert expected - 1e-9 <= found.variance <= MOST * expected
+    assert found.value == pytest.approx(float(left / 8 @ matrix.sum(axis=1)))

@@ -44,7 +44,8 @@ def written(kind: CellKind, s: np.ndarray, t: np.ndarray) -> np.ndarray:
 @given(st.sampled_from(KINDS), st.booleans(), st.integers(0, 10**6), st.data())
 def test_what_a_question_weighs(kind: CellKind, real: bool, seed: int, drawn: st.DataObject) -> None:
     """Sums, squares, bounds, sums by node and products are those of the weights of all cells. Would catch loops that
-    count, an edge between both sides that counts twice, and bounds with the signs of one side alone.
+    count, an edge between both sides that counts twice, bounds with the signs of one side alone, and a largest weight
+    that is passed.
     """
     shape = drawn.draw(shapes(kind))
     rng = np.random.default_rng(seed)
@@ -54,6 +55,11 @@ def test_what_a_question_weighs(kind: CellKind, real: bool, seed: int, drawn: st
     assert asked.square == pytest.approx((on**2).sum(), abs=1e-9)
     told = np.sort(np.abs(on[np.abs(on) > 1e-12]))
     assert asked.few == (pytest.approx(told.tolist(), abs=1e-8) if len(told) <= FEW else ())
+    if len(told):
+        many, peak = asked.weighed
+        assert many >= len(told)
+        assert many / peak <= (on**2).sum() / told[-1] ** 2 + 1e-6
+        assert real or (many, peak) == (len(told), 1.0)
     assert asked.bounds == pytest.approx((np.minimum(on, 0).sum(), np.maximum(on, 0).sum()), abs=1e-9)
     rows, columns = asked.incident()
     if kind == "pairs":

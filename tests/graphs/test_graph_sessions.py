@@ -374,7 +374,8 @@ def assert_cost(
 def test_the_sum_of_all_cells_is_known(exact: Service, kind: str, tmp_path: Path) -> None:
     """It is measured beside degrees, at the price of one sum that an edge, or an entry, moves once, and asked within
     what that gives it costs nothing, of a second session neither, which measures neither anew. Catches a sum that is
-    charged as degrees are, one that is measured and not learnt from, and one that is paid again.
+    charged as degrees are, one that is measured and not learnt from, one that is paid again, and degrees that do not
+    tell it beside that.
     """
     analyst, case, name = exact.principal("analyst"), CASES[kind], registered(exact, kind)
     first = opened(analyst, name, max_queries=12)
@@ -396,7 +397,11 @@ def test_the_sum_of_all_cells_is_known(exact: Service, kind: str, tmp_path: Path
         answer = ask(analyst, session["id"], EVERYTHING | {"within": within})
         assert (answer["source"], answer["charged_epsilon"]) == ("estimate", 0)
         assert answer["unbiased"]["value"] == pytest.approx(case.truth(EVERYTHING), abs=1e-5)
-        assert answer["unbiased"]["standard_error"] == pytest.approx(items[1]["noise"]["scale"], rel=1e-3)
+        # Half of all degrees tell it too; or all of one side, and of the other as well.
+        n, m = case.cells.shape
+        degrees = items[0]["noise"]["scale"] ** 2 * (n / 4 if case.pairs else n * m / (n + m))
+        both = (items[1]["noise"]["scale"] ** -2 + 1 / degrees) ** -0.5
+        assert answer["unbiased"]["standard_error"] == pytest.approx(both, rel=1e-3)
         low, high = answer["interval"]
         assert low <= case.truth(EVERYTHING) <= high <= low + 2 * within
         replays(analyst, session["id"], tmp_path)

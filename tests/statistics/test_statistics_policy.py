@@ -719,6 +719,37 @@ def test_variances_of_small_groups_hold() -> None:
         assert 0.93 <= held / told <= most_held
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", [0.0, 0.6, 1.0])
+def test_intervals_of_variances_grow_with_the_confidence(spread: float) -> None:
+    """With noise by which many variances are told as none or as more than there can be. ``spread`` is the part of the
+    records that have the least number or the largest, the others have one. Would catch intervals that are moved in full
+    where nothing that is possible lies in them, and cut to next to nothing where they just meet it. As many hold as
+    they say."""
+    rng, places, groups = np.random.default_rng(13), 12, 20
+    table = np.zeros((groups, places, 1), np.int64)
+    table[:, 3], table[:, 0], table[:, -1] = round(60 * (1 - spread)), round(30 * spread), round(30 * spread)
+    numbers, counts = LOW + STEP * np.arange(places), table[:, :, 0]
+    size = counts.sum(axis=1)
+    truth = counts @ numbers**2 / size - (counts @ numbers / size) ** 2
+    marginal, confidences = Marginal.of(table.shape, {0: None}), np.array([0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99])
+    held, told = np.zeros(len(confidences)), np.zeros(len(confidences))
+    for _ in range(20):
+        world = World.of(table, places)
+        for power in ALL:
+            most = 1 if power is None else Moment(AXIS, places, power).largest  # type: ignore[arg-type]
+            world.add(rng, power, marginal, 9.0 * most)
+        asked = asked_of(world, "variance", Cells(marginal))
+        every = [world.statistics.shown(asked, float(each), False) for each in confidences]
+        lows, highs = np.array([each.lows for each in every]), np.array([each.highs for each in every])
+        narrower = np.diff(highs - lows, axis=0) < -1e-6 * (highs - lows)[:-1] - 1e-9
+        assert not narrower.any()
+        held += ((lows <= truth + 1e-9) & (truth <= highs + 1e-9)).sum(axis=1)
+        told += (~np.isnan(lows)).sum(axis=1)
+    assert told.min() > 200
+    assert (held / told > confidences - 3 * np.sqrt(confidences * (1 - confidences) / told)).all()
+
+
 # Quantiles.
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 
@@ -32,7 +32,7 @@ from app.curator.mechanisms.recorded import RecordedMechanism, out_of_reach
 from app.curator.opening import Opening
 from app.curator.planners.graph import GraphPlan
 from app.estimation.flips import flips_quantile
-from app.estimation.graphs.cells import Sums
+from app.estimation.graphs.cells import SumOfSums, Sums
 from app.estimation.graphs.cut_posterior import MOST_KEPT
 from app.estimation.intervals import Estimates
 from app.estimation.tables.estimates import shown_errors
@@ -67,6 +67,8 @@ _OWN_BYTES, _NODE_BYTES = 16 << 20, 160
 _ASKED_BYTES = 128
 #: Of a pair of measurements that were kept: their covariances in three parts, and the factor.
 _PAIR_BYTES = 32
+#: To so many digits the part of a variance is told that degrees leave.
+_DIGITS = 6
 #: Noise beyond this, in units of the answer grid, might pass 62 bits once it is drawn.
 _GREATEST_UNITS = 2.0**54
 
@@ -76,20 +78,45 @@ class _Cells:
     """Measured cells that are summed.
 
     Attributes:
-        many: about how many.
+        many: how many.
         weights: of each, where they are few.
         left: the part of the variance of their sum that degrees leave.
+        peak: the square of the largest weight over the mean of all squares.
     """
 
     many: int = 0
     weights: tuple[float, ...] = ()
     left: float = 1.0
+    peak: float = 1.0
+
+    @property
+    def alike(self) -> int:
+        """How many cells of the largest weight would have the same variance."""
+        return max(1, math.floor(self.many / self.peak + SLACK))
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What an unbiased value follows from.
+
+    Attributes:
+        drawn: the noises that the number was measured with.
+        variance: of all together, in counts.
+        told: by sums of rows and columns.
+        cells: that were measured.
+    """
+
+    drawn: tuple[Noise, ...]
+    variance: float
+    told: SumOfSums | None = None
+    cells: _Cells = _Cells()
 
 
 @dataclass(eq=False)
 class GraphEvidence(PayingState):
     """The state of a session: what is left to pay with, what was measured before the first question, with the noise of
-    each measurement of cells, the noises of all numbers that were asked for, and the policy.
+    each measurement of cells and of sums of rows and columns, the noises of all numbers that were asked for, and the
+    policy.
     """
 
     edges: Edges
@@ -98,6 +125,7 @@ class GraphEvidence(PayingState):
     #: How well everything is known that was measured before the first question: precisions, in cells.
     pinned: dict[Hashable, float] = field(default_factory=dict)
     noises: list[Noise | BitFlips] = field(default_factory=list)
+    of_sums: list[Noise] = field(default_factory=list)
     #: Of each number that was measured by itself the noises that it was measured with, in that order.
     drawn: dict[Hashable, tuple[Noise, ...]] = field(default_factory=dict)
 
@@ -158,6 +186,7 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             n, m = self._edges.shape
             rows, columns = (rows - self._floor * m) / self._span, (columns - self._floor * n) / self._span
             state.learnt.degrees.append(Sums(rows, columns, variance, variance))
+            state.of_sums.append(release.added)
         elif isinstance(release.strategy, Edges):
             matrix = release.strategy.matrix((release.values - self._floor) / self._span).astype(np.float32)
             state.learnt.edges.append((matrix, variance))
@@ -229,12 +258,8 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             part = (1 - OLD_PART) * (1 - target.probability)
             alone = {n: reach(_terms([noise]), 1 - of_looks(part, n)) for n in set(looks)}
             return np.array([alone[n] for n in looks])
-        variances = self._variances(state.policy, query).tolist()
-        alike = [(state.drawn.get(n, ()), v) for n, v in zip(self._names(query), variances, strict=True)]
-        found = {
-            (drawn, variance): quantile(_terms((*drawn, noise)), target.probability) * _deviation_with(variance, noise)
-            for drawn, variance in set(alike)
-        }
+        alike = self._known(state, query)
+        found = {each: self._reach_with(state, each, noise, target.probability) for each in set(alike)}
         return np.array([found[each] for each in alike])
 
     def apply(self, state: GraphEvidence, query: Query, due: Due, units: Units | None) -> Answer:
@@ -355,26 +380,20 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             reaches = reaches[np.flatnonzero(self._span * (high - low) > 2 * within)]
         if bool((reaches <= within).all()):
             return None
-        names, variances = self._names(query), self._variances(policy, query).tolist()
         # Numbers are alike that were measured alike; of one that was chosen by what it was measured with only new noise
         # counts.
-        alike = {
-            ((), math.inf) if target.adaptive else (state.drawn.get(n, ()), v)
-            for n, v in zip(names, variances, strict=True)
-        }
+        alike = {_Known((), math.inf)} if target.adaptive else set(self._known(state, query))
         confidence = target.probability
         if target.adaptive:
             # What is measured is one look more.
-            looks = 1 + max(len(state.drawn.get(name, ())) for name in names)
+            looks = 1 + max(len(state.drawn.get(name, ())) for name in self._names(query))
             confidence = 1 - of_looks((1 - OLD_PART) * (1 - target.probability), looks)
 
         def meets(noise: Noise) -> bool:
-            return all(
-                quantile(_terms((*drawn, noise)), confidence) * _deviation_with(variance, noise) <= within
-                for drawn, variance in alike
-            )
+            return all(self._reach_with(state, known, noise, confidence) <= within for known in alike)
 
-        missing = max(squared(normal_quantile(confidence) / within) - (1 / v if v else 0.0) for _, v in alike)
+        variances = [known.variance for known in alike]
+        missing = max(squared(normal_quantile(confidence) / within) - (1 / v if v else 0.0) for v in variances)
         most = math.ldexp(_GREATEST_UNITS, -self._bits)
         deviation = min(1 / math.sqrt(max(missing, squared(1 / within) * SLACK)), most)
         pure = self._plan.regime == "pure"
@@ -431,6 +450,18 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         """Those of the unbiased values of a query, in counts; infinite where there is none."""
         found: FloatArray = self._span**2 * policy.unbiased(self._modelled(query), self._names(query))[1]
         return found
+
+    def _known(self, state: GraphEvidence, query: Query) -> list[_Known]:
+        """What the unbiased value of each number of a query follows from, but for measured cells."""
+        names, variances = self._names(query), self._variances(state.policy, query).tolist()
+        told = [state.policy.summed(part) for part in self._modelled(query)] or [None] * len(names)
+        return [_Known(state.drawn.get(n, ()), v, t) for n, v, t in zip(names, variances, told, strict=True)]
+
+    @staticmethod
+    def _reach_with(state: GraphEvidence, known: _Known, noise: Noise, confidence: float) -> float:
+        """How far the noise of a number reaches, in counts, once it was measured again with this noise."""
+        terms = _terms_beside(state, (*known.drawn, noise), known.told)
+        return quantile(terms, confidence) * _deviation_with(known.variance, noise)
 
     def _answer(
         self, state: GraphEvidence, query: Query, target: Target, source: Source, measured: Measured | None = None
@@ -499,25 +530,25 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
         an equal part of what may be missed. Where edges were measured it may be any cut. ``shown`` is what is shown, if
         that is known already, and ``measured`` what was measured for this very answer.
         """
-        policy = state.policy
-        names, parts, variances = self._names(query), self._modelled(query), self._variances(policy, query)
-        found = np.full(len(names), np.inf)
+        policy, parts, every = state.policy, self._modelled(query), self._known(state, query)
+        deviations = np.sqrt([known.variance for known in every])
+        found = np.full(len(every), np.inf)
         # Of many numbers most were measured alike.
-        alike: dict[tuple[tuple[Noise, ...], _Cells], list[int]] = {}
-        nothing = _Cells()
-        for place in np.flatnonzero(variances < math.inf).tolist():
-            cells = nothing
+        alike: dict[_Known, list[int]] = {}
+        for place in np.flatnonzero(deviations < math.inf).tolist():
+            known = replace(every[place], variance=1.0)
             if policy.edges is not None and parts and parts[place].square > 0:
                 part = parts[place]
                 left = policy.edges.of(part)[1] / (policy.edges.variance * part.square)
-                cells = _Cells(max(1, math.floor(part.square + SLACK)), part.few, round(left, 3))
-            alike.setdefault((state.drawn.get(names[place], ()), cells), []).append(place)
-        for (drawn, cells), places in alike.items():
-            missed = 1 - target.probability
+                many, peak = part.weighed
+                known = replace(known, cells=_Cells(many, part.few, round(left, _DIGITS), peak))
+            alike.setdefault(known, []).append(place)
+        for known, places in alike.items():
             if target.adaptive:
-                missed = self._missed(state, drawn, target, fresh=measured is not None)
-            reached = self._deviations(state, drawn, cells, missed, together=target.adaptive)
-            found[places] = reached * np.sqrt(variances[places])
+                reached = self._chosen_deviations(state, known, target, fresh=measured is not None)
+            else:
+                reached = self._deviations(state, known, 1 - target.probability)
+            found[places] = reached * deviations[places]
         if target.adaptive and policy.edges is not None and parts:
             # Who picks a cut by the noise of edges finds one that errs by far more than a cut does. What is known of
             # all cuts at once is known of sums of cells; what is shown lies apart from them, which everybody can tell.
@@ -529,36 +560,55 @@ class GraphMechanism(RecordedMechanism[GraphEvidence]):
             found = np.maximum(found, self._of_all_cuts(state, missed) + adjacency)
         return found
 
-    @staticmethod
-    def _missed(state: GraphEvidence, drawn: Sequence[Noise], target: Target, *, fresh: bool) -> float:
-        """The probability that an interval may miss by, given what was released, where that may have chosen the
-        question: less where there is fresh noise, which may miss the rest.
+    def _chosen_deviations(self, state: GraphEvidence, known: _Known, target: Target, *, fresh: bool) -> float:
+        """How many standard deviations the error of a number reaches that may have been chosen by what was released.
+
+        Each number that was measured by itself has an equal part of what may be missed, and so have all sums of rows
+        and columns together. What several tell is off by no more than each of them is, by the weights that they have.
+        Where there is fresh noise it may miss the rest.
         """
-        missed = of_looks(1 - target.probability, len(drawn))
-        return (missed * OLD_PART if fresh else missed) / max(1, len(state.drawn))
+        missed = (1 - target.probability) * (OLD_PART if fresh else 1.0)
+        told = known.told
+        missed /= max(1, len(state.drawn) + (bool(state.of_sums) and state.policy.edges is None))
+        own = self._deviations(state, replace(known, told=None), of_looks(missed, len(known.drawn)), together=True)
+        if told is None:
+            return own
+        sums = self._of_all_sums(state, told, missed)
+        precisions = sum(1 / noise.variance for noise in known.drawn), _precision(state, told)
+        parts = [precision / sum(precisions) for precision in precisions]
+        return math.sqrt(parts[0]) * own + math.sqrt(parts[1]) * sums
+
+    def _of_all_sums(self, state: GraphEvidence, told: SumOfSums, missed: float) -> float:
+        """How many standard deviations the error of a sum of rows and columns reaches, of all of them at once but with
+        a probability: half of that is for single rows and columns, and half for whatever weights they have."""
+        rows, columns = self._edges.shape
+        many = rows if self._edges.kind == "pairs" else rows + columns
+        if len(told.weights) == 1:
+            return quantile(_terms_beside(state, (), told), 1 - missed / 2 / many)
+        return norm_quantile(0, [(noise, 1, many) for noise in state.of_sums], missed / 2)
 
     @staticmethod
-    def _deviations(
-        state: GraphEvidence, drawn: Sequence[Noise], cells: _Cells, missed: float, *, together: bool
-    ) -> float:
-        """How many standard deviations the error of a number reaches that was measured with some noises, and is a sum
-        of some measured cells; ``together`` for whatever weights the noises have."""
-        found = 0.0
+    def _deviations(state: GraphEvidence, known: _Known, missed: float, *, together: bool = False) -> float:
+        """How many standard deviations the error of a number reaches; ``together`` for whatever weights the noises have
+        that it was measured with."""
+        found, drawn, cells = 0.0, known.drawn, known.cells
         if together and len(drawn) > 1:
             found = norm_quantile(0, [(noise, 1, 1) for noise in drawn], missed)
-        elif drawn:
-            found = quantile(_terms(drawn), 1 - missed)
+        elif drawn or known.told is not None:
+            found = quantile(_terms_beside(state, drawn, known.told), 1 - missed)
         if cells.many:
             noises = [noise for noise in state.noises if isinstance(noise, Noise)]
             if noises:
                 # What degrees change has the same part of each cell's error in it, and beside it many small ones.
-                terms = _terms(noises, np.array(cells.weights or [1.0]), 1 if cells.weights else cells.many)
-                rest = math.sqrt(sum(term.variance for term in terms) * (1 / max(cells.left, 1e-3) - 1))
+                terms = _terms(noises, np.array(cells.weights or [1.0]), 1 if cells.weights else cells.alike)
+                left = max(round(cells.left, 3), 1e-3)
+                rest = math.sqrt(sum(term.variance for term in terms) * (1 / left - 1))
                 if rest > 0:
                     terms.append(Term.of(_smooth(rest), np.ones(1)))
                 found = max(found, quantile(terms, 1 - missed))
             flips = [noise for noise in state.noises if isinstance(noise, BitFlips)]
-            reaches = [flips_quantile(noise, cells.many, 1 - missed, cells.left, cells.weights) for noise in flips]
+            told = 1 - missed, cells.left, cells.weights, cells.peak
+            reaches = [flips_quantile(noise, cells.many, *told) for noise in flips]
             found = max([found, *reaches])
         return found
 
@@ -628,6 +678,22 @@ def _terms(noises: Sequence[Noise], weights: FloatArray | None = None, repeated:
     precision = sum(1 / noise.variance for noise in noises)
     own = np.ones(1) if weights is None else weights
     return [Term.of(noise, own / noise.variance / precision, repeated=repeated) for noise in noises]
+
+
+def _terms_beside(state: GraphEvidence, noises: Sequence[Noise], told: SumOfSums | None) -> list[Term]:
+    """The noises of the average of measurements by their precision, one of which may be a sum of rows and columns."""
+    if told is None:
+        return _terms(noises)
+    own = sum(1 / noise.variance for noise in noises)
+    part = own / (own + _precision(state, told))
+    # Each is a part of an average that is a part of one.
+    beside = [replace(term, weights=part * term.weights) for term in _terms(noises)]
+    return beside + [replace(term, weights=(1 - part) * term.weights) for term in _terms(state.of_sums, told.weights)]
+
+
+def _precision(state: GraphEvidence, told: SumOfSums) -> float:
+    """That of a sum of rows and columns, in counts."""
+    return sum(1 / noise.variance for noise in state.of_sums) / float(told.weights @ told.weights)
 
 
 def _smooth(deviation: float) -> Noise:
