@@ -106,8 +106,8 @@ def test_whatever_was_asked_before_intervals_hold(questions: int | None) -> None
 
 @pytest.mark.parametrize("questions", [None, 20], ids=["gaussian", "pure"])
 def test_what_lies_at_one_number_for_certain_is_free(questions: int | None) -> None:
-    """Half of all records have one number. Would catch a purchase that cannot tell more: the number of records that have
-    it is not what is asked."""
+    """Half of all records have one number. Would catch a purchase that cannot tell more: how many records have it is
+    not what is asked."""
     rng = np.random.default_rng(4)
     ages = np.where(rng.random(NUMBER) < 0.5, 40, rng.integers(0, 100, NUMBER))
     declared = {"kind": "table", "attributes": ATTRIBUTES[:2], "records_public": True}

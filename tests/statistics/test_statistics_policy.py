@@ -1100,8 +1100,8 @@ def test_medians_are_found_near_zero_where_bounds_are_far_too_wide(below: int) -
     found = []
     for _ in range(2):
         buy = world.statistics.decide(asked, 1.0, None, 0.95)
-        assert buy is not None
-        world.learn(rng, buy)
+        if buy is not None:  # nothing is bought of what lies at one number for certain
+            world.learn(rng, buy)
         found.append(float(world.statistics.shown(asked, 0.95, False).values[0]))
     truth = float(np.median(amounts))
     assert truth / 1.5 <= found[0] <= truth * 1.5
