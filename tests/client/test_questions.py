@@ -30,8 +30,10 @@ from curator_client.conditions import Condition, col
 from curator_client.questions import (
     Dense,
     Question,
+    asked,
     blocks,
     by,
+    chosen,
     cut,
     degrees,
     dense,
@@ -420,3 +422,21 @@ def test_the_service_reads_the_sql_as_the_same_question(held: Held, ask: Any) ->
     assert isinstance(read, Select)
     (again,) = read.questions
     assert parse_query(again).compiled(SPACE).canonical == meant.canonical
+
+
+def test_records_and_questions_in_whichever_form() -> None:
+    """As people write them first. Catches an error from within the client, which says nothing of what to write."""
+    assert chosen(None).mean("income") == where().mean("income")
+    for form in ({"sex": "male"}, col("sex") == "male", where(sex="male")):
+        assert chosen(form).mean("income") == where(sex="male").mean("income")
+    mean = where().mean("income")
+    assert asked({"type": "mean", "of": "income"}) == mean == asked(mean)
+    for wrong in ("sex = 'male'", ["sex"], ("sex", "male"), 3):
+        with pytest.raises(TypeError, match=r'say where\(sex="m"\)'):
+            chosen(wrong)
+    for other in ("SELECT COUNT(*) FROM survey", [mean], None):
+        with pytest.raises(TypeError, match="say question"):
+            asked(other)
+    for bins in (5, "0, 18, 65"):
+        with pytest.raises(TypeError, match="several values are given as a list"):
+            by("age", bins={"age": bins}).count()  # type: ignore[dict-item]

@@ -74,6 +74,8 @@ def test_a_survey(
             )
             assert session.median("age").low <= np.median(AGE) <= session.median("age").high
             assert len(session.histogram("age", bins=[0, 20, 40, 60, 80])) == 4
+            assert session.mean("age", where={"job": "none"}) == session.mean("age", where=where(job="none"))
+            assert session.ask({"type": "mean", "of": "age"}) == session.mean("age")
             measured = survey.measurements()
             plain = next(each for each in measured if each.raw["strategy"]["type"] == "marginal")
             counts = plain.table()
@@ -87,6 +89,8 @@ def test_a_survey(
             assert verdict.summary["status"] == "open"
             assert session.verify(replay=True).summary["spent"] == session.state().raw["spent"]
         assert session.state().status == "closed"
+        with session:  # closed within, as some write it
+            pass
         table = curator.what_if(name, epsilon=[0.1, 0.2], max_queries=[10, 100])
         assert [(row["epsilon"], row["max_queries"]) for row in table] == [(0.1, 10), (0.1, 100), (0.2, 10), (0.2, 100)]
         assert table[0]["expected_error"] > table[2]["expected_error"] > 0

@@ -227,7 +227,7 @@ def plain_value(value: object, name: str) -> Any:
 
 def listed(values: Iterable[Any], name: str) -> list[Any]:
     """Several values as JSON has them, in their order; those of a set in an order of their own."""
-    if isinstance(values, str | bytes | Mapping):
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise TypeError(f"{name}: several values are given as a list")
     found = plain_value(values if isinstance(values, set | frozenset) else list(values), name)
     if not found:

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union, cast, overload
 
 from curator_client.conditions import Condition, Where, attribute, copied, joined, listed, plain_value, selected
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Json = Mapping[str, Any]
 A = TypeVar("A", bound="Answer | Table")
+S = TypeVar("S")
 By = str | Iterable[str]
 #: By attribute the edges of coarser bins, or the values of each group by its name.
 Bins = Mapping[str, Iterable[Any] | Mapping[str, Iterable[Any]]]
@@ -28,6 +29,8 @@ Nodes = Literal["all"] | Iterable[int | str]
 #: Groups of nodes: the nodes of each by its name, or for each node the name of its group, None where it has none.
 Groups = Mapping[str, Nodes] | Iterable[Any]
 Side = Literal["left", "right", "out", "in"]
+#: Records that are asked of, in whichever form.
+Records = Union["Selection", Condition, Json]
 
 #: Kinds of questions whose answer is a table, whatever else is said.
 _TABLES = frozenset(("marginal", "blocks", "degrees", "hierarchy"))
@@ -366,6 +369,24 @@ def question(json: Json) -> Question[Any]:
     if not isinstance(json, Mapping) or not isinstance(json.get("type"), str):
         raise ValueError('a question is an object with a type, such as {"type": "mean", "of": "income"}')
     return Question(_said(json))
+
+
+def asked(given: Any) -> Question[Any]:
+    """What is asked, also in the contract's own words."""
+    return question(given) if isinstance(given, Mapping) else _only(given, Question, 'question({"type": ...})')
+
+
+def chosen(given: Any) -> Selection:
+    """The records that are meant, in whichever form; all of None."""
+    if given is None or isinstance(given, Mapping):
+        return where(**(given or {}))
+    return where(given) if isinstance(given, Condition) else _only(given, Selection, 'where(sex="m")')
+
+
+def _only(given: Any, kind: type[S], words: str) -> S:
+    if not isinstance(given, kind):
+        raise TypeError(f"say {words}: {type(given).__name__} is none")
+    return given
 
 
 def _said(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import AsyncIterator, Iterable, Sequence, Sized
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,11 +20,34 @@ from curator_client._async.waiting import Lock, apart
 from curator_client.answers import Answer, Table, parse_answer
 from curator_client.calls import MOST_DATA, MOST_TRANSCRIPT, Call, Reply
 from curator_client.conditions import Condition
-from curator_client.errors import BatchFailed, CuratorError, NotVerified, ProtocolError, Refused, SqlRefused, refusal
+from curator_client.errors import (
+    BatchFailed,
+    CuratorError,
+    NotVerified,
+    ProtocolError,
+    Refused,
+    SessionClosed,
+    SqlRefused,
+    refusal,
+)
 from curator_client.extras import extra, server
 from curator_client.models import Hypothesis, Plan, SessionState, need
 from curator_client.progress import Progress, downloading, heard_by
-from curator_client.questions import Bins, By, Dense, Grouped, Groups, Nodes, Question, Selection, Side, where
+from curator_client.questions import (
+    Bins,
+    By,
+    Dense,
+    Grouped,
+    Groups,
+    Nodes,
+    Question,
+    Records,
+    Selection,
+    Side,
+    asked,
+    chosen,
+    where,
+)
 from curator_client.requests import ARROW, NPY, PARQUET, json_call, new_key, said, session_path
 from curator_client.results import Price, SqlResult
 from curator_client.seen import SeenEntries
@@ -38,14 +62,14 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound="Answer | Table")
 
 
-def _of(by: By | None, bins: Bins | None, where: Selection | None) -> Selection | Grouped:
+def _of(by: By | None, bins: Bins | None, where: Records | None) -> Selection | Grouped:
     """The records that a statistic is of, by groups where there are any."""
-    chosen = Selection({}) if where is None else where
+    of = chosen(where)
     if by is None:
         if bins is not None:
             raise ValueError("bins are of attributes in by")
-        return chosen
-    return chosen.by(*([by] if isinstance(by, str) else by), bins=bins)
+        return of
+    return of.by(*([by] if isinstance(by, str) else by), bins=bins)
 
 
 class AsyncSession:
@@ -74,7 +98,8 @@ class AsyncSession:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        with suppress(SessionClosed):
+            await self.close()
 
     def __repr__(self) -> str:
         return f"AsyncSession({self.id!r}, dataset={self.opened.dataset!r})"
@@ -159,7 +184,7 @@ class AsyncSession:
             TooExact: when it would cost more than ``at_most``, or ``within`` cannot be paid.
         """
         wanted = said(within=within, confidence=confidence, adaptive=adaptive or None, at_most=at_most)
-        path = f"{self._path}/queries"
+        path, question = f"{self._path}/queries", asked(question)
         if isinstance(question, Dense):
             body = question.npy()
             words = urlencode({name: json.dumps(value) for name, value in wanted.items()})
@@ -180,7 +205,7 @@ class AsyncSession:
             within: as for :meth:`ask`.
             confidence: as for :meth:`ask`.
         """
-        body = {**question.json, **said(within=within, confidence=confidence)}
+        body = {**asked(question).json, **said(within=within, confidence=confidence)}
         # It changes nothing to ask again. The key tells the transport so; the service ignores it.
         return Price(await self._transport.json(json_call("POST", f"{self._path}/price", body, key=new_key())))
 
@@ -218,7 +243,7 @@ class AsyncSession:
         return await self.ask(where(*conditions, **by_name).count(), within=within, adaptive=adaptive)
 
     async def group_by(
-        self, *names: str, bins: Bins | None = None, where: Selection | None = None, within: float | None = None
+        self, *names: str, bins: Bins | None = None, where: Records | None = None, within: float | None = None
     ) -> Table:
         """Counts for each combination of values of some attributes: one question and one charge::
 
@@ -230,23 +255,23 @@ class AsyncSession:
             where: the records; all where it is left out.
             within: as for :meth:`ask`, of every cell.
         """
-        return await self.ask((where or Selection({})).by(*names, bins=bins).count(), within=within)
+        return await self.ask(chosen(where).by(*names, bins=bins).count(), within=within)
 
     async def crosstab(
-        self, rows: str, columns: str, *, bins: Bins | None = None, where: Selection | None = None
+        self, rows: str, columns: str, *, bins: Bins | None = None, where: Records | None = None
     ) -> Table:
         """Counts by two attributes, as :meth:`group_by`."""
         return await self.group_by(rows, columns, bins=bins, where=where)
 
-    async def histogram(self, of: str, *, bins: Iterable[Any] | None = None, where: Selection | None = None) -> Table:
+    async def histogram(self, of: str, *, bins: Iterable[Any] | None = None, where: Records | None = None) -> Table:
         """Counts by one attribute, in bins with these edges, as :meth:`group_by`."""
         return await self.group_by(of, bins=None if bins is None else {of: bins}, where=where)
 
     @overload
-    async def sum(self, of: str, *, where: Selection | None = None, within: float | None = None) -> Answer: ...
+    async def sum(self, of: str, *, where: Records | None = None, within: float | None = None) -> Answer: ...
     @overload
     async def sum(
-        self, of: str, *, by: By, bins: Bins | None = None, where: Selection | None = None, within: float | None = None
+        self, of: str, *, by: By, bins: Bins | None = None, where: Records | None = None, within: float | None = None
     ) -> Table: ...
     async def sum(
         self,
@@ -254,7 +279,7 @@ class AsyncSession:
         *,
         by: By | None = None,
         bins: Bins | None = None,
-        where: Selection | None = None,
+        where: Records | None = None,
         within: float | None = None,
     ) -> Answer | Table:
         """The sum of an attribute that is declared with a grid: one number, or a table by groups.
@@ -269,10 +294,10 @@ class AsyncSession:
         return await self._of_statistic(_of(by, bins, where).sum(of), within)
 
     @overload
-    async def mean(self, of: str, *, where: Selection | None = None, within: float | None = None) -> Answer: ...
+    async def mean(self, of: str, *, where: Records | None = None, within: float | None = None) -> Answer: ...
     @overload
     async def mean(
-        self, of: str, *, by: By, bins: Bins | None = None, where: Selection | None = None, within: float | None = None
+        self, of: str, *, by: By, bins: Bins | None = None, where: Records | None = None, within: float | None = None
     ) -> Table: ...
     async def mean(
         self,
@@ -280,17 +305,17 @@ class AsyncSession:
         *,
         by: By | None = None,
         bins: Bins | None = None,
-        where: Selection | None = None,
+        where: Records | None = None,
         within: float | None = None,
     ) -> Answer | Table:
         """The mean of an attribute that is declared with a grid, as for :meth:`sum`."""
         return await self._of_statistic(_of(by, bins, where).mean(of), within=within)
 
     @overload
-    async def variance(self, of: str, *, where: Selection | None = None, within: float | None = None) -> Answer: ...
+    async def variance(self, of: str, *, where: Records | None = None, within: float | None = None) -> Answer: ...
     @overload
     async def variance(
-        self, of: str, *, by: By, bins: Bins | None = None, where: Selection | None = None, within: float | None = None
+        self, of: str, *, by: By, bins: Bins | None = None, where: Records | None = None, within: float | None = None
     ) -> Table: ...
     async def variance(
         self,
@@ -298,29 +323,29 @@ class AsyncSession:
         *,
         by: By | None = None,
         bins: Bins | None = None,
-        where: Selection | None = None,
+        where: Records | None = None,
         within: float | None = None,
     ) -> Answer | Table:
         """The variance of an attribute that is declared with a grid, as for :meth:`sum`."""
         return await self._of_statistic(_of(by, bins, where).variance(of), within=within)
 
     @overload
-    async def median(self, of: str, *, where: Selection | None = None) -> Answer: ...
+    async def median(self, of: str, *, where: Records | None = None) -> Answer: ...
     @overload
-    async def median(self, of: str, *, by: By, bins: Bins | None = None, where: Selection | None = None) -> Table: ...
+    async def median(self, of: str, *, by: By, bins: Bins | None = None, where: Records | None = None) -> Table: ...
     async def median(
-        self, of: str, *, by: By | None = None, bins: Bins | None = None, where: Selection | None = None
+        self, of: str, *, by: By | None = None, bins: Bins | None = None, where: Records | None = None
     ) -> Answer | Table:
         """The median of an attribute that is declared with a grid, as for :meth:`sum`."""
         return await self._of_statistic(_of(by, bins, where).median(of))
 
     @overload
-    async def quantile(self, of: str, q: float, *, where: Selection | None = None) -> Answer: ...
+    async def quantile(self, of: str, q: float, *, where: Records | None = None) -> Answer: ...
     @overload
-    async def quantile(self, of: str, q: Sequence[float], *, where: Selection | None = None) -> Table: ...
+    async def quantile(self, of: str, q: Sequence[float], *, where: Records | None = None) -> Table: ...
     @overload
     async def quantile(
-        self, of: str, q: float | Sequence[float], *, by: By, bins: Bins | None = None, where: Selection | None = None
+        self, of: str, q: float | Sequence[float], *, by: By, bins: Bins | None = None, where: Records | None = None
     ) -> Table: ...
     async def quantile(
         self,
@@ -329,7 +354,7 @@ class AsyncSession:
         *,
         by: By | None = None,
         bins: Bins | None = None,
-        where: Selection | None = None,
+        where: Records | None = None,
     ) -> Answer | Table:
         """Quantiles of an attribute that is declared with a grid, as for :meth:`sum`.
 
@@ -444,7 +469,7 @@ class AsyncSession:
         all_of_them = len(questions) if isinstance(questions, Sized) else None
         results: list[A | Refused] = []
         left = iter(questions)
-        while batch := list(islice(left, batch_size)):
+        while batch := list(map(asked, islice(left, batch_size))):
             try:
                 results += await self._batch(batch, new_key() if key is None else f"{key}-{len(results)}")
             except CuratorError as error:

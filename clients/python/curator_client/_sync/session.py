@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence, Sized
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,11 +22,34 @@ from curator_client._sync.waiting import Lock, apart
 from curator_client.answers import Answer, Table, parse_answer
 from curator_client.calls import MOST_DATA, MOST_TRANSCRIPT, Call, Reply
 from curator_client.conditions import Condition
-from curator_client.errors import BatchFailed, CuratorError, NotVerified, ProtocolError, Refused, SqlRefused, refusal
+from curator_client.errors import (
+    BatchFailed,
+    CuratorError,
+    NotVerified,
+    ProtocolError,
+    Refused,
+    SessionClosed,
+    SqlRefused,
+    refusal,
+)
 from curator_client.extras import extra, server
 from curator_client.models import Hypothesis, Plan, SessionState, need
 from curator_client.progress import Progress, downloading, heard_by
-from curator_client.questions import Bins, By, Dense, Grouped, Groups, Nodes, Question, Selection, Side, where
+from curator_client.questions import (
+    Bins,
+    By,
+    Dense,
+    Grouped,
+    Groups,
+    Nodes,
+    Question,
+    Records,
+    Selection,
+    Side,
+    asked,
+    chosen,
+    where,
+)
 from curator_client.requests import ARROW, NPY, PARQUET, json_call, new_key, said, session_path
 from curator_client.results import Price, SqlResult
 from curator_client.seen import SeenEntries
@@ -40,14 +64,14 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound="Answer | Table")
 
 
-def _of(by: By | None, bins: Bins | None, where: Selection | None) -> Selection | Grouped:
+def _of(by: By | None, bins: Bins | None, where: Records | None) -> Selection | Grouped:
     """The records that a statistic is of, by groups where there are any."""
-    chosen = Selection({}) if where is None else where
+    of = chosen(where)
     if by is None:
         if bins is not None:
             raise ValueError("bins are of attributes in by")
-        return chosen
-    return chosen.by(*([by] if isinstance(by, str) else by), bins=bins)
+        return of
+    return of.by(*([by] if isinstance(by, str) else by), bins=bins)
 
 
 class Session:
@@ -76,7 +100,8 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        with suppress(SessionClosed):
+            self.close()
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, dataset={self.opened.dataset!r})"
@@ -161,7 +186,7 @@ class Session:
             TooExact: when it would cost more than ``at_most``, or ``within`` cannot be paid.
         """
         wanted = said(within=within, confidence=confidence, adaptive=adaptive or None, at_most=at_most)
-        path = f"{self._path}/queries"
+        path, question = f"{self._path}/queries", asked(question)
         if isinstance(question, Dense):
             body = question.npy()
             words = urlencode({name: json.dumps(value) for name, value in wanted.items()})
@@ -180,7 +205,7 @@ class Session:
             within: as for :meth:`ask`.
             confidence: as for :meth:`ask`.
         """
-        body = {**question.json, **said(within=within, confidence=confidence)}
+        body = {**asked(question).json, **said(within=within, confidence=confidence)}
         # It changes nothing to ask again. The key tells the transport so; the service ignores it.
         return Price(self._transport.json(json_call("POST", f"{self._path}/price", body, key=new_key())))
 
@@ -218,7 +243,7 @@ class Session:
         return self.ask(where(*conditions, **by_name).count(), within=within, adaptive=adaptive)
 
     def group_by(
-        self, *names: str, bins: Bins | None = None, where: Selection | None = None, within: float | None = None
+        self, *names: str, bins: Bins | None = None, where: Records | None = None, within: float | None = None
     ) -> Table:
         """Counts for each combination of values of some attributes: one question and one charge::
 
@@ -230,21 +255,21 @@ class Session:
             where: the records; all where it is left out.
             within: as for :meth:`ask`, of every cell.
         """
-        return self.ask((where or Selection({})).by(*names, bins=bins).count(), within=within)
+        return self.ask(chosen(where).by(*names, bins=bins).count(), within=within)
 
-    def crosstab(self, rows: str, columns: str, *, bins: Bins | None = None, where: Selection | None = None) -> Table:
+    def crosstab(self, rows: str, columns: str, *, bins: Bins | None = None, where: Records | None = None) -> Table:
         """Counts by two attributes, as :meth:`group_by`."""
         return self.group_by(rows, columns, bins=bins, where=where)
 
-    def histogram(self, of: str, *, bins: Iterable[Any] | None = None, where: Selection | None = None) -> Table:
+    def histogram(self, of: str, *, bins: Iterable[Any] | None = None, where: Records | None = None) -> Table:
         """Counts by one attribute, in bins with these edges, as :meth:`group_by`."""
         return self.group_by(of, bins=None if bins is None else {of: bins}, where=where)
 
     @overload
-    def sum(self, of: str, *, where: Selection | None = None, within: float | None = None) -> Answer: ...
+    def sum(self, of: str, *, where: Records | None = None, within: float | None = None) -> Answer: ...
     @overload
     def sum(
-        self, of: str, *, by: By, bins: Bins | None = None, where: Selection | None = None, within: float | None = None
+        self, of: str, *, by: By, bins: Bins | None = None, where: Records | None = None, within: float | None = None
     ) -> Table: ...
     def sum(
         self,
@@ -252,7 +277,7 @@ class Session:
         *,
         by: By | None = None,
         bins: Bins | None = None,
-        where: Selection | None = None,
+        where: Records | None = None,
         within: float | None = None,
     ) -> Answer | Table:
         """The sum of an attribute that is declared with a grid: one number, or a table by groups.
@@ -267,10 +292,10 @@ class Session:
         return self._of_statistic(_of(by, bins, where).sum(of), within)
 
     @overload
-    def mean(self, of: str, *, where: Selection | None = None, within: float | None = None) -> Answer: ...
+    def mean(self, of: str, *, where: Records | None = None, within: float | None = None) -> Answer: ...
     @overload
     def mean(
-        self, of: str, *, by: By, bins: Bins | None = None, where: Selection | None = None, within: float | None = None
+        self, of: str, *, by: By, bins: Bins | None = None, where: Records | None = None, within: float | None = None
     ) -> Table: ...
     def mean(
         self,
@@ -278,17 +303,17 @@ class Session:
         *,
         by: By | None = None,
         bins: Bins | None = None,
-        where: Selection | None = None,
+        where: Records | None = None,
         within: float | None = None,
     ) -> Answer | Table:
         """The mean of an attribute that is declared with a grid, as for :meth:`sum`."""
         return self._of_statistic(_of(by, bins, where).mean(of), within=within)
 
     @overload
-    def variance(self, of: str, *, where: Selection | None = None, within: float | None = None) -> Answer: ...
+    def variance(self, of: str, *, where: Records | None = None, within: float | None = None) -> Answer: ...
     @overload
     def variance(
-        self, of: str, *, by: By, bins: Bins | None = None, where: Selection | None = None, within: float | None = None
+        self, of: str, *, by: By, bins: Bins | None = None, where: Records | None = None, within: float | None = None
     ) -> Table: ...
     def variance(
         self,
@@ -296,29 +321,29 @@ class Session:
         *,
         by: By | None = None,
         bins: Bins | None = None,
-        where: Selection | None = None,
+        where: Records | None = None,
         within: float | None = None,
     ) -> Answer | Table:
         """The variance of an attribute that is declared with a grid, as for :meth:`sum`."""
         return self._of_statistic(_of(by, bins, where).variance(of), within=within)
 
     @overload
-    def median(self, of: str, *, where: Selection | None = None) -> Answer: ...
+    def median(self, of: str, *, where: Records | None = None) -> Answer: ...
     @overload
-    def median(self, of: str, *, by: By, bins: Bins | None = None, where: Selection | None = None) -> Table: ...
+    def median(self, of: str, *, by: By, bins: Bins | None = None, where: Records | None = None) -> Table: ...
     def median(
-        self, of: str, *, by: By | None = None, bins: Bins | None = None, where: Selection | None = None
+        self, of: str, *, by: By | None = None, bins: Bins | None = None, where: Records | None = None
     ) -> Answer | Table:
         """The median of an attribute that is declared with a grid, as for :meth:`sum`."""
         return self._of_statistic(_of(by, bins, where).median(of))
 
     @overload
-    def quantile(self, of: str, q: float, *, where: Selection | None = None) -> Answer: ...
+    def quantile(self, of: str, q: float, *, where: Records | None = None) -> Answer: ...
     @overload
-    def quantile(self, of: str, q: Sequence[float], *, where: Selection | None = None) -> Table: ...
+    def quantile(self, of: str, q: Sequence[float], *, where: Records | None = None) -> Table: ...
     @overload
     def quantile(
-        self, of: str, q: float | Sequence[float], *, by: By, bins: Bins | None = None, where: Selection | None = None
+        self, of: str, q: float | Sequence[float], *, by: By, bins: Bins | None = None, where: Records | None = None
     ) -> Table: ...
     def quantile(
         self,
@@ -327,7 +352,7 @@ class Session:
         *,
         by: By | None = None,
         bins: Bins | None = None,
-        where: Selection | None = None,
+        where: Records | None = None,
     ) -> Answer | Table:
         """Quantiles of an attribute that is declared with a grid, as for :meth:`sum`.
 
@@ -440,7 +465,7 @@ class Session:
         all_of_them = len(questions) if isinstance(questions, Sized) else None
         results: list[A | Refused] = []
         left = iter(questions)
-        while batch := list(islice(left, batch_size)):
+        while batch := list(map(asked, islice(left, batch_size))):
             try:
                 results += self._batch(batch, new_key() if key is None else f"{key}-{len(results)}")
             except CuratorError as error:
