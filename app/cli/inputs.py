@@ -223,6 +223,11 @@ def parse_conditions(texts: list[str], labels: Callable[[str], Collection[str]] 
             if parts is None:
                 raise Refusal(f"--where: {text!r} is no condition such as sex=female or age>=30")
             name, sign, right = parts.groups()
+            if name.endswith("!"):
+                otherwise = json.dumps({"not": {name[:-1].strip(): _value(right)}})
+                raise Refusal(f"--where: what must not hold is said in JSON: '{otherwise}'")
+            if len(right) > 2 and right[0] == right[-1] == "'":
+                raise Refusal(f"--where: a value stands without quotes, or in double ones: {name}{sign}{right[1:-1]}")
             known_labels = labels(name) if labels is not None and "," in right else ()
             values = [_value(part) for part in split(right, known_labels)]
             if sign != "=" and right == "null":

@@ -11,7 +11,7 @@ from app.declarations.errors import InvalidRequest
 from app.privacy.ledger import Amounts, Budget
 from app.services import spending
 from app.services.datasets import DUMMY, Datasets, check_open, find_dataset, grant_view, grant_views, is_dummy
-from app.services.errors import NotFound
+from app.services.errors import Conflict, NotFound
 from app.services.pages import Page
 from app.services.ports import DatasetRow, Holding, Store, Transaction
 from app.services.principals import Principal, find_principal
@@ -29,6 +29,7 @@ class Grants:
         Raises:
             NotFound: for an unknown data set or principal.
             InvalidRequest: for an epsilon that is no number from 0 to the data set's.
+            Conflict: for a grant that nobody could use: an auditor's, or of a data set that is retired.
         """
         actor.require("admin")
         if isinstance(epsilon, bool) or not isinstance(epsilon, int | float):
@@ -41,6 +42,10 @@ class Grants:
             total = Decimal(str(row.spec["budget"]["epsilon"]))
             if not cap.is_finite() or not 0 <= cap <= total:
                 raise InvalidRequest(f"epsilon must lie between 0 and the data set's {total}")
+            if cap and who.role == "auditor":
+                raise Conflict(f"{principal!r} is an auditor, who asks nothing: grants are for analysts")
+            if cap and row.retired_at is not None:
+                raise Conflict(f"the data set {name!r} is retired: nothing is asked of it any more")
             tx.set_grant(name, principal, str(cap))
             view = grant_view(row, tx.holdings(name), principal, str(cap))
             tx.commit()

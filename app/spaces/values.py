@@ -488,8 +488,8 @@ class _Dates(_Fine):
         self._zero = attribute.period(day(attribute.dates[0]))
 
     def _days(self, value: Any) -> tuple[datetime.date, datetime.date]:
-        """The first and the last day of a text."""
-        text = value if isinstance(value, str) else ""
+        """The first and the last day of a text, or of a year."""
+        text = str(value) if isinstance(value, str) or type(value) is int else ""
         if re.fullmatch(r"\d{4}", text) and text != "0000":
             return datetime.date(int(text), 1, 1), datetime.date(int(text), 12, 31)
         try:

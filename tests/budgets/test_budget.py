@@ -226,6 +226,18 @@ class TestGrants:
         open_session(analyst, dataset, epsilon=1.0)
         assert service.admin.get(f"/v1/datasets/{dataset}").json()["access"] == "granted"
 
+    def test_a_grant_that_nobody_could_use(self, service: Service) -> None:
+        """Catches a grant that is confirmed to an admin, of which whoever has it is told that he has none."""
+        dataset, path = people(service), "/v1/datasets/{}/grants/{}"
+        service.principal("auditor", "granted-auditor")
+        service.principal("analyst", "late-analyst")
+        place = path.format(dataset, "granted-auditor")
+        assert "auditor" in refused(service.admin.put(place, json={"epsilon": 0.5}), "conflict")["detail"]
+        assert service.admin.put(place, json={"epsilon": 0}).status_code == 200
+        assert service.admin.delete(f"/v1/datasets/{dataset}").status_code == 200
+        late = service.admin.put(path.format(dataset, "late-analyst"), json={"epsilon": 0.5})
+        assert "retired" in refused(late, "conflict")["detail"]
+
     @pytest.mark.parametrize("epsilon", [-0.1, 1.1, "1", None, True, [1]])
     def test_what_is_no_cap(self, service: Service, epsilon: Any) -> None:
         """Catches a cap that means nothing taken for one."""

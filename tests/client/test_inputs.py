@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,20 @@ def test_conditions_that_are_none(texts: list[str]) -> None:
     """Would catch a condition that is dropped without a word."""
     with pytest.raises(Refusal):
         parse_conditions(texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sex!=m", """'{"not": {"sex": "m"}}'"""),
+        ("code != 3", """'{"not": {"code": 3}}'"""),
+        ("canton='Zürich'", "canton=Zürich"),
+    ],
+)
+def test_conditions_as_other_languages_have_them(text: str, words: str) -> None:
+    """Would catch an attribute named ``sex!``, and a label that is said not to be there for its quotes."""
+    with pytest.raises(Refusal, match=re.escape(words)):
+        parse_conditions([text])
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def list_holders(services: UseCases, actor: Admin, name: str, page: BySession) -
     "/{name}/grants/{principal}",
     summary="Cap what an analyst may hold and spend",
     response_model=schemas.GrantedView,
-    responses=problem_responses(403, 404, 413, 422),
+    responses=problem_responses(403, 404, 409, 413, 422),
 )
 def grant(
     services: UseCases,
