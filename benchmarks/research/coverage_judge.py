@@ -146,7 +146,7 @@ class Cell:
             return "one value"
         if self.narrower / self.sessions < self.confidence:
             return "ranges" if self.kind.startswith("quantile") else "whole numbers"
-        return None
+        return "all that may be" if self.wide < 1 else None
 
 
 #: What is put together, from the finest: every cell, every data set and every epsilon, and every mode.

@@ -55,6 +55,11 @@ def test_what_is_flagged() -> None:
     whole = cell(0.998)
     whole.narrower = 0.9 * whole.sessions
     assert (faults(whole), whole.reason) == (set(), "whole numbers")
+    # Intervals that are narrower than their errors are all that may be.
+    cut = cell(0.998)
+    for each, reason in ((0.9, "all that may be"), (1.1, None)):
+        cut.width, cut.squares = each * cut.sessions, 1.0 * cut.sessions
+        assert cut.reason == reason
 
 
 def test_many_small_lacks_are_seen_together() -> None:
