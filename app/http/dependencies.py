@@ -104,6 +104,10 @@ HEAVY = Depends(_heavy)
 # ---------------------------------------------------------------------- bodies
 
 
+#: Of bodies that are parsed to no more than this nothing is counted: requests that are under way take as much anyway.
+_SHORT = 1 << 14
+
+
 async def read_json(request: Request, context: Context, actor: Principal) -> Any:
     """Read and parse a body of JSON. A large one counts as several requests.
 
@@ -120,7 +124,8 @@ async def read_json(request: Request, context: Context, actor: Principal) -> Any
 def _parsed(request: Request, context: Context, actor: Principal, body: bytes) -> Any:
     weight = json_bodies.weigh(body)
     context.authenticator.count(request, actor, weight.requests)
-    context.body_memory.reserve_parsed(request.scope, weight.size)
+    if weight.size > _SHORT:
+        context.body_memory.reserve_parsed(request.scope, weight.size)
     return json_bodies.parse_json(body, context.limits.max_json_depth)
 
 

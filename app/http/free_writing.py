@@ -30,6 +30,8 @@ class FreeWriting:
         self._refused = refused
         self._pieces = TokenBuckets(limits.heavy_rate_limit, limits.heavy_rate_burst)
         self._lock = threading.Lock()
+        #: Who ever had more written than counts nothing; most never do.
+        self._counted: set[str] = set()
 
     def admit(self, name: str) -> None:
         """Let a principal ask, who does not owe anything.
@@ -37,6 +39,8 @@ class FreeWriting:
         Raises:
             TooManyRequests: when too much was written for it.
         """
+        if name not in self._counted:
+            return
         try:
             with self._lock:
                 self._pieces.consume(name, 0)
@@ -49,5 +53,8 @@ class FreeWriting:
 
     def count(self, name: str, size: int) -> None:
         """So many bytes were written for one call of a principal."""
+        if size <= PIECE:
+            return
         with self._lock:
-            self._pieces.debit(name, max(0.0, size / PIECE - 1))
+            self._counted.add(name)
+            self._pieces.debit(name, size / PIECE - 1)
