@@ -10,9 +10,8 @@ from app.http.token_bucket import TokenBuckets
 from app.services.errors import TooManyRequests
 
 #: So many bytes count as one heavy request. The first of each call count nothing, so numbers and small tables never do.
-#: By the default limits of heavy requests a principal may have 32 MB written at once, and then 0.8 MB a second. That is
-#: five whole tables of 65,536 cells with their replies, and then one in eight seconds: more than anybody reads. Without
-#: a limit it is 14 MB a second, by 300 bytes that are sent again and again.
+#: By the default limits of heavy requests a principal may have 32 MB written at once, and then 0.8 MB a second: more
+#: than anybody reads. Without a limit a few hundred bytes that are sent again and again have a disk filled.
 PIECE = 16 << 10
 
 

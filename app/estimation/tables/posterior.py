@@ -32,7 +32,7 @@ _LEAST_MORE = 2.0**-48
 #: The most work, in multiplications, of a factor from the square root of a system: a second or so.
 _MOST_FACTORED = 1 << 31
 #: About how many numbers of columns are counted out at a time.
-_AT_ONCE = 1 << 21
+_AT_ONCE = 1 << 18
 
 
 class Posterior:

@@ -10,8 +10,8 @@ from typing import Any
 from curator_client.figures import Mark, Scale, reach, scale_of, texts_of
 from curator_client.words import named
 
-#: Rows that a page shows at first, and those that a click more shows. A page of a whole table of 65,536 cells would be
-#: 46 MB long, and seconds of work: its files have all rows.
+#: Rows that a page shows at first, and those that a click more shows. A page of a whole table may be tens of
+#: megabytes long, and seconds of work: its files have all rows.
 FEW, MANY = 40, 1000
 
 

@@ -281,8 +281,8 @@ class Groups:
                 if number and (ticket.alone or time.perf_counter() > until or told > BATCH_REPLY_BYTES):
                     raise _Enough
                 if ticket.key is not None and not ticket.single:  # long ones are not all in memory at once
-                    given |= begin().replies([ticket.key.name])
-                    told += sum(len(row.reply) for name, row in given.items() if name == ticket.key.name)
+                    known = begin().replies([ticket.key.name])
+                    given, told = given | known, told + sum(len(row.reply) for row in known.values())
                 if ticket.alone and len(group) > 1:  # tried again with others, after it had been deferred
                     self._waiting.put_back(group[1:])
                     del group[1:]

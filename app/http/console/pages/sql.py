@@ -29,7 +29,7 @@ router = APIRouter(prefix="/console/datasets/{name}/sql", include_in_schema=Fals
 
 
 #: Of a result so many rows are shown, and so many cells: of a wide one fewer rows. A page of all rows that a statement
-#: may give would be 55 MB long, and many seconds of work.
+#: may give would be tens of megabytes long, and many seconds of work.
 _ROWS, _CELLS = 1000, 40_000
 
 
