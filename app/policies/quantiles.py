@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError
 
 from app.estimation.intervals import Estimates
-from app.estimation.tables.quantiles import SAME, Distribution, Ranges, distributions, ranges_of
+from app.estimation.tables.quantiles import SAME, Distribution, Ranges, counted_off, distributions, ranges_of
 from app.estimation.tables.residuals import Unbiased, own_values
 from app.estimation.tables.spread import ANYHOW, AS_ALL, Expected
 from app.estimation.tails import normal_quantile
@@ -51,9 +51,11 @@ MOST_CELLS = 1 << 15
 #: How far quantiles of groups are taken to be from those of all, as a part of the records.
 _APART = 0.06
 #: Ranges are cut as fine as so many deviations of noise at least where a quantile may be, within so many deviations,
-#: and each by this much coarser than the one before beyond; how many there are at least and at most; and when what is
-#: known is enough, in deviations of the noise that could be bought.
-_RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2, 3, 32, 1.5
+#: and each by this much coarser than the one before beyond; how many there are at least and at most.
+_RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES = 2.0, 1.5, 2.2, 3, 32
+#: By how much larger than what a purchase alone would leave a square may be that is as good: what would be left is told
+#: roughly, and what is bought to know a little more is missed by later questions.
+_AS_WELL = 1.5
 #: Where ranges are cut for several quantiles, how many deviations lie at least between the ends for two of them.
 _BETWEEN = 4.0
 #: Far more ranges on one side than are ever measured.
@@ -99,6 +101,37 @@ class Place:
     hidden: float
 
 
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """A draw, and its scale in records."""
+
+    wanted: Wanted
+    scale: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """What counts the records of each group in ranges.
+
+    Attributes:
+        wanted: the purchase.
+        below: the part of the records up to each end, as all are spread.
+        covariance: of what it tells of the ranges by itself.
+    """
+
+    wanted: Wanted
+    below: FloatArray
+    covariance: FloatArray
+
+    def errors(self, level: float) -> FloatArray:
+        """Deviations of the numbers of records up to each end but the last, less a part of all."""
+        rows = np.tri(len(self.below) - 1, len(self.below)) - level
+        return np.asarray(np.sqrt(np.einsum("ij,jk,ik->i", rows, self.covariance, rows)))
+
+
+_Bought = _Drawn | _Counted
+
+
 class Quantile(Kind[StatisticOfNumbers]):
     """Quantiles, one or several of each group."""
 
@@ -126,48 +159,117 @@ class Quantile(Kind[StatisticOfNumbers]):
         return self.asked.step * np.array(errors).reshape(-1)
 
     def _decide_ranges(self, share: float, confidence: float, slack: float) -> Wanted | None:
-        """Counts of ranges where quantiles may lie, each of about as many records as noise hides."""
+        """Counts of ranges where quantiles may lie, each of about as many records as noise hides; None where quantiles
+        are known as well as these would tell them."""
         noise, one = self._noise(share)
         if noise is None:
             return None
         deviation = math.sqrt(noise.variance) / one
         known, base, count = self._distributions(), self._base(), np.maximum(self.best_count(), 1.0)
-        within, worst, most = np.cumsum(base), math.inf, _MOST_RANGES
-        places: list[Place] = []
+        within, most, before = np.cumsum(base), _MOST_RANGES, None
         if known is None:
-            # Nobody knows how groups differ: they are cut alike, around the quantiles of all.
-            spread, hidden = _APART, deviation / float(np.median(count))
-            if not self.policy.fits.tells_apart(self.asked.axis, self.asked.places):
-                # Nor where those of all are: anywhere.
-                spread = 1.0
-                if len(count) == 1:
-                    # Of groups the small ones err most, and the more the more ranges are summed.
-                    most = max(most, min(_MOST_ANYWHERE, self.asked.places // _LEAST_NUMBERS))
-            if not self.counts.begun:
-                hidden = deviation / _ASSUMED
-            places += [Place(level, level, spread, hidden) for level in self.asked.levels]
+            places, most = self._anywhere(deviation, count)
         else:
-            worst = 0.0
-            for own, records in zip(known, count, strict=True):
-                for level in self.asked.levels:
-                    low, high = own.window(level, _WINDOW)
-                    start, stop = (within[low - 1] if low else 0.0), float(within[high])
-                    first, last = own.interval(level, confidence) if low == high else (low, high)
-                    if first < last:  # of one number alone nothing is left to be known, however many records have it
-                        worst = max(worst, (stop - start) * records / (2 * _WINDOW))
-                    places.append(Place(level, (start + stop) / 2, (stop - start) / 2, deviation / records))
-        if worst * slack <= _ENOUGH * deviation:
-            return None
-        ranges = self._cut(places, within, most)
+            places, before = self._places(known, within, count, deviation, confidence)
+        bought = self._bought(share, noise, count, base, places, self._cut(places, within, most))
+        return None if before is not None and self._as_good(slack * before, bought, count, places) else bought.wanted
+
+    def _anywhere(self, deviation: float, count: FloatArray) -> tuple[list[Place], int]:
+        """Where quantiles may be that nothing was measured of, and in how many ranges they are looked for at most.
+
+        Args:
+            deviation: of the noise of each range, in records.
+            count: how many records the groups have.
+        """
+        # Nobody knows how groups differ: they are cut alike, around the quantiles of all.
+        spread, hidden, most = _APART, deviation / float(np.median(count)), _MOST_RANGES
+        if not self.policy.fits.tells_apart(self.asked.axis, self.asked.places):
+            # Nor where those of all are: anywhere.
+            spread = 1.0
+            if len(count) == 1:
+                # Of groups the small ones err most, and the more the more ranges are summed.
+                most = max(most, min(_MOST_ANYWHERE, self.asked.places // _LEAST_NUMBERS))
+        if not self.counts.begun:
+            hidden = deviation / _ASSUMED
+        return [Place(level, level, spread, hidden) for level in self.asked.levels], most
+
+    def _places(
+        self, known: Iterable[Distribution], within: FloatArray, count: FloatArray, deviation: float, confidence: float
+    ) -> tuple[list[Place], FloatArray]:
+        """Where quantiles may be by what was measured, level by level of each group, and how far off the number below
+        each is, as a part of its group's records: nothing where it is one number for certain."""
+        places: list[Place] = []
+        off: list[float] = []
+        for own, records in zip(known, count.tolist(), strict=True):
+            for level in self.asked.levels:
+                low, high = own.window(level, _WINDOW)
+                start, stop = _before(within, low), float(within[high])
+                places.append(Place(level, (start + stop) / 2, (stop - start) / 2, deviation / records))
+                certain = low == high and len({*own.interval(level, confidence)}) == 1
+                off.append(0.0 if certain else own.off(level) / records)
+        return places, np.array(off)
+
+    def _bought(
+        self,
+        share: float,
+        noise: Noise,
+        count: FloatArray,
+        base: FloatArray,
+        places: Sequence[Place],
+        ranges: Partition,
+    ) -> _Bought:
+        """What serves best of what a share pays for: a draw, rows over ranges, or counts of these.
+
+        Args:
+            share: what is paid.
+            noise: that it pays for.
+            count: how many records the groups have.
+            base: how they are spread, of all groups.
+            places: where quantiles may be.
+            ranges: around these.
+        """
+        within = np.cumsum(base)
         drawn = self._draw(share, count, base, self._off(places, ranges, within))
         if drawn is not None:
             return drawn
+        deviation = math.sqrt(noise.variance) / self._noise(share)[1]
         large = (count >= _LARGE * deviation) | (count <= _NONE * deviation)
-        found = None
+        rows = None
         if not self.policy.pure and bool(large.all()):
             allowed = (1 - _BETTER) * noise.variance * float(np.trace(_needed(places, _below(ranges, within))))
-            found = self._rows(places, within, share, allowed)
-        return self._wanted(self._marginal(ranges), noise) if found is None else found
+            rows = self._rows(places, within, share, allowed)
+        if rows is not None:
+            return rows
+        below = _below(ranges, within)
+        return _Counted(self._wanted(self._marginal(ranges), noise), below, deviation**2 * np.eye(len(below)))
+
+    def _as_good(self, before: FloatArray, bought: _Bought, count: FloatArray, places: Sequence[Place]) -> bool:
+        """Whether quantiles are known about as well as a purchase alone would tell them.
+
+        With one that tells as much as is known both together are off by half as much in squares; it must bring more,
+        in the geometric mean. Nothing is told finer than a number.
+
+        Args:
+            before: how far off the number below each is, as a part of its group's records.
+            bought: the purchase.
+            count: how many records the groups have.
+            places: where quantiles may be.
+        """
+        levels = len(self.asked.levels)
+        if isinstance(bought, _Drawn):
+            after = np.repeat(math.sqrt(2) * bought.scale / count, levels)
+        else:
+            after = np.array([self._counted(bought, place, count[k // levels]) for k, place in enumerate(places)])
+        rounding = 1 / (self.asked.places * math.sqrt(12))
+        better = np.square(np.hypot(before, rounding) / np.hypot(after, rounding)) / _AS_WELL
+        return float(np.log1p(better).mean()) <= math.log(2)
+
+    def _counted(self, bought: _Counted, place: Place, records: float) -> float:
+        """How far off the number below a quantile would be by what was counted alone, as a part of its group's records:
+        root mean square over where it may be."""
+        gaps = bought.below[:-1] - _likely(place)[:, None]
+        off = counted_off(bought.errors(place.level), records * gaps, records)
+        return math.sqrt(float(np.square(off).mean())) / records
 
     def _off(self, places: Sequence[Place], ranges: Partition, within: FloatArray) -> FloatArray:
         """How far off the number below each quantile would be that is read from counts of ranges, as a part of the
@@ -181,14 +283,13 @@ class Quantile(Kind[StatisticOfNumbers]):
             masses[numbers >= _LEAST_NUMBERS] *= _CROWDED_IN
         off = []
         for place in places:
-            near = place.middle + place.spread * np.linspace(-0.5, 0.5, 9)
-            inside = masses[np.searchsorted(below[:-1], near)]
+            inside = masses[np.searchsorted(below[:-1], _likely(place))]
             before = int(np.searchsorted(below[:-1], place.middle))
             noise = place.hidden * math.sqrt(min(before + 1, len(below) - before))
             off.append(math.hypot(noise, _UNEVEN * math.sqrt(float(np.square(inside).mean()))))
         return np.array(off)
 
-    def _draw(self, share: float, count: FloatArray, base: FloatArray, off: FloatArray) -> Wanted | None:
+    def _draw(self, share: float, count: FloatArray, base: FloatArray, off: FloatArray) -> _Drawn | None:
         """A quantile that is drawn, with counts of ranges around it; None where counts alone serve better.
 
         Args:
@@ -244,7 +345,7 @@ class Quantile(Kind[StatisticOfNumbers]):
             near=tuple(own.get(answer) for answer in answers.tolist()),
             most=min(_MOST_RANGES * len(levels), MOST_RANGES),
         )
-        return Wanted(strategy, noise)
+        return _Drawn(Wanted(strategy, noise), float(strategy.scale))
 
     def _shared(self, share: float, farthest: Sequence[float]) -> tuple[Noise | None, float]:
         """The noise of counts and the scale of draws, in records, that a share pays for.
@@ -267,7 +368,7 @@ class Quantile(Kind[StatisticOfNumbers]):
     def _wanted(self, marginal: Marginal, noise: Noise) -> Wanted:
         return Wanted.of(marginal, noise)
 
-    def _rows(self, places: Sequence[Place], within: FloatArray, share: float, allowed: float) -> Wanted | None:
+    def _rows(self, places: Sequence[Place], within: FloatArray, share: float, allowed: float) -> _Counted | None:
         """Rows over ranges, the same for each group, that serve better than counts of ranges; None where none do.
 
         Args:
@@ -284,7 +385,7 @@ class Quantile(Kind[StatisticOfNumbers]):
         gram = _needed(places, _below(partition, within))
         try:
             matrix = rounded(least_error(gram + OF_ALL))
-            errors = float(np.trace(np.linalg.solve(matrix.T @ matrix, gram)))
+            covariance = np.asarray(np.linalg.inv(matrix.T @ matrix), np.float64)
         except LinAlgError:
             # Where LAPACK gives up, ranges serve.
             return None
@@ -295,7 +396,9 @@ class Quantile(Kind[StatisticOfNumbers]):
             matrix[-1, -1] = math.floor(math.sqrt(np.square(matrix).sum(axis=0).max()))
         strategy = TableStrategy((Part(marginal, rows=Rows.along(matrix, marginal.shape, axis)),))
         noise = self.policy.noise(share, strategy.sensitivity)
-        return None if noise is None or noise.variance * errors > allowed else Wanted(strategy, noise)
+        if noise is None or noise.variance * float((covariance * gram).sum()) > allowed:
+            return None
+        return _Counted(Wanted(strategy, noise), _below(partition, within), noise.variance * covariance)
 
     @property
     def _tells_numbers(self) -> bool:
@@ -533,6 +636,16 @@ def _around(within: FloatArray, places: Sequence[Place], between: float = _BETWE
         if 0 < goal < 1 and all(abs(goal - other) > 0.99 * gap for other in kept[max(at - 1, 0) : at + 1]):
             kept.insert(at, goal)
     return np.searchsorted(within, np.array(kept))
+
+
+def _likely(place: Place) -> FloatArray:
+    """Where a quantile is likely to be, as parts of the records of all groups."""
+    return place.middle + place.spread * np.linspace(-0.5, 0.5, 9)
+
+
+def _before(within: FloatArray, place: int) -> float:
+    """The part of the records before a place."""
+    return float(within[place - 1]) if place else 0.0
 
 
 def _below(ranges: Partition, within: FloatArray) -> FloatArray:

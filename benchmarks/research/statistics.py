@@ -19,7 +19,7 @@ import csv
 import io
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -30,14 +30,14 @@ import numpy as np
 from scipy.special import zeta
 
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms.protocol import Answer, Buy, Measured
+from app.curator.mechanisms.protocol import Answer, Buy, Measured, Units
 from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.estimation.intervals import Estimates
-from app.measurements.record import Measurement
+from app.measurements.record import Measurement, Purchase
 from app.privacy.ledger import Amounts, Budget
 from app.spaces.queries.registry import parse_query
 from app.spaces.query import Query
@@ -267,9 +267,19 @@ def _of(kind: str, own: np.ndarray, q: float | None) -> float:
 
 
 class Ours:
-    """A session of the service's mechanism."""
+    """A session of the service's mechanism.
 
-    def __init__(self, table: Survey, stream: Stream, epsilon: float, seed: int) -> None:
+    Args:
+        table: of this survey.
+        stream: whose questions it is to be asked.
+        epsilon: all of the budget.
+        seed: of its noise.
+        known: what other sessions measured before.
+    """
+
+    def __init__(
+        self, table: Survey, stream: Stream, epsilon: float, seed: int, known: Sequence[Measured] = ()
+    ) -> None:
         self._noise = Drawn(np.random.default_rng(seed))
         declared = {"kind": "table", "attributes": table.attributes, "records_public": True, "name": "survey"}
         spec = parse_spec(declared | {"budget": {"epsilon": epsilon, "delta": DELTA}})
@@ -281,9 +291,14 @@ class Ours:
         request = parse_request(asked | ({"max_queries": len(stream.questions)} if stream.declared else {}))
         self.session = Session(Opening(dataset, request, make_plan(dataset, request), None, Pins((), ())))
         self.data = RecordsTensor(table.columns, dataset.space.shape)
+        #: What it measured.
+        self.made: list[Measured] = []
+        for measured in known:
+            self.session.pin(measured)
         for buy in self.session.purchases():
             units = buy.strategy.released(buy.strategy.exact(dataset.space, self.data), buy.noise, self._noise)
-            self.session.pin(Measured(Measurement(buy.strategy, buy.noise, units), buy.price))
+            self._made(buy, units)
+            self.session.pin(self.made[-1])
 
     def ask(self, words: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Values, and the ends of their intervals."""
@@ -296,12 +311,17 @@ class Ours:
         due = self.session.consider(query)
         if isinstance(due, Buy):
             exact = due.purchase.strategy.exact(self.session.dataset.space, self.data)
-            due = self.session.apply(query, due, due.purchase.strategy.released(exact, due.purchase.noise, self._noise))
+            units = due.purchase.strategy.released(exact, due.purchase.noise, self._noise)
+            self._made(due.purchase, units)
+            due = self.session.apply(query, due, units)
         assert isinstance(due, Answer)
         found = self.session.accuracy(query, due)
         assert found is not None
         self.session.record(query, due)
         return query, np.array([math.nan if v is None else v for v in self.session.values(query, due.units)]), found
+
+    def _made(self, buy: Purchase[Any], units: Units) -> None:
+        self.made.append(Measured(Measurement(buy.strategy, buy.noise, units), buy.price))
 
 
 class Alone:

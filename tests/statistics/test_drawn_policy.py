@@ -280,6 +280,29 @@ def learnt(world: World, buy: Wanted, rng: np.random.Generator, stretch: float =
 
 @pytest.mark.parametrize("levels", [(0.5,), (0.25, 0.5, 0.75)])
 @pytest.mark.parametrize("pure", [True, False])
+def test_what_was_drawn_is_not_drawn_again_for_as_much(pure: bool, levels: tuple[float, ...]) -> None:
+    """In another session that pays as much: several levels that share what draws may be counted there, now that it is
+    known where, but seldom. For nine times as much they are bought again. Would catch a rule that looks at the counts
+    beside the draws alone, which have three tenths of the price, and one that never buys what is known a little."""
+    world, _ = bought(table(20_000), levels, pure=pure)
+    # So little that draws are off by more than a number.
+    share = (0.05 if len(levels) == 1 else 0.15) if pure else RENYI / (40 if len(levels) == 1 else 5)
+    buy = world.statistics.decide(asking(world, levels), share, None, 0.95)
+    assert buy is not None
+    counted = 0
+    for seed in range(8):
+        again = World.of(world.table, NUMBERS, False, means(1.0, pure=pure, questions=1 if pure else 40))
+        again.add(np.random.default_rng(seed), None, Marginal.of(world.table.shape, {0: None}), 3.0)
+        learnt(again, buy, np.random.default_rng(seed))
+        other = again.statistics.decide(asking(again, levels), share, None, 0.95)
+        assert other is None or not isinstance(other.strategy, DrawnQuantiles)
+        counted += other is not None
+        assert again.statistics.decide(asking(again, levels), 9 * share, None, 0.95) is not None
+    assert counted <= (2 if len(levels) > 1 else 0)
+
+
+@pytest.mark.parametrize("levels", [(0.5,), (0.25, 0.5, 0.75)])
+@pytest.mark.parametrize("pure", [True, False])
 @pytest.mark.parametrize("stretch", [1.0, 1.5])
 def test_intervals_hold(pure: bool, stretch: float, levels: tuple[float, ...]) -> None:
     """Over 200 draws by three groups: quantiles are in 93% of nominal 95% intervals or more, and what is known of the

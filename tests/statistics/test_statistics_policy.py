@@ -966,6 +966,25 @@ def test_rows_tell_how_many_are_below_better_than_counts_for_the_same_price(*, m
         assert max(errors) <= alone
 
 
+@pytest.mark.parametrize("each", [300, 20_000])
+@pytest.mark.parametrize("pure", [True, False])
+def test_what_ranges_tell_is_not_bought_again_for_as_much(each: int, pure: bool) -> None:
+    """Counts of ranges and rows over them: never for a tenth of what was paid, and seldom for as much. Would catch a
+    rule that holds what many ranges tell against the noise of one."""
+    purchases = []
+    for seed in range(12):
+        world, buy = bought(each, pure=pure)
+        left = world.policy.total
+        rng = np.random.default_rng(seed)
+        world.learn(rng, buy)
+        asked = Asking.of(
+            "quantile", Cells(Marginal.of(world.table.shape, {0: None})), (AXIS, NUMBERS, 0.0, 1.0), (0.5, COUNTED)
+        )
+        assert world.statistics.decide(asked, 0.1 * left, None, 0.95) is None
+        purchases.append(world.statistics.decide(asked, left, None, 0.95) is not None)
+    assert np.mean(purchases) <= 0.25
+
+
 def test_rows_are_for_large_groups_and_gaussian_noise() -> None:
     """Would catch rows where the least groups decide the error, and a search of seconds for pure noise."""
     assert bought(20_000)[1].strategy.parts[0].rows is not None

@@ -167,7 +167,7 @@ class Distribution:
 
     def _place(self, level: float, base: FloatArray, parts: FloatArray) -> int:
         """The place of a quantile, with the parts of the records below the ends."""
-        (place, drawn), counted = self._drawn(level), self._off(level) ** 2
+        (place, drawn), counted = self._drawn(level), self._counted(level) ** 2
         if drawn * _SURER < counted:
             return place
         own = _crossed(parts, level, self.ends, base)
@@ -194,11 +194,14 @@ class Distribution:
         places, variances = (np.array(each) for each in zip(*own, strict=True))
         return round(float(np.average(places, weights=1 / variances))), 1 / float((1 / variances).sum())
 
-    def _off(self, level: float) -> float:
-        """By how many records the number below a quantile is off that was counted: by the noise at an end, and by how
-        unevenly records lie between that and the quantile; the end that tells best counts."""
+    def off(self, level: float) -> float:
+        """By how many records the number below a quantile is off, by what was drawn or by what was counted."""
+        return min(math.sqrt(self._drawn(level)[1]), self._counted(level))
+
+    def _counted(self, level: float) -> float:
+        """The same by what was counted."""
         gaps = self.below - level * self.total
-        return float(np.hypot(self.errors(level), _UNEVEN * gaps)[1:-1].min(initial=_UNEVEN * self.total))
+        return float(counted_off(self.errors(level)[1:-1], gaps[1:-1], self.total))
 
     def errors_of(self, levels: Sequence[float], expected: Expected) -> list[float]:
         """How far off quantiles are, in places, where records are spread about as expected: by how many records the
@@ -206,9 +209,8 @@ class Distribution:
         where there are none. Arguments are those of :meth:`quantiles`."""
         found, base = [], expected.base
         for level, place in zip(levels, self.quantiles(levels, expected), strict=True):
-            near, (_, variance) = self.total * float(base[place] / base.sum()), self._drawn(level)
-            off = min(math.sqrt(variance), self._off(level))
-            found.append(math.hypot(off / near, math.sqrt(1 / 12)) if near > 0 else math.inf)
+            near = self.total * float(base[place] / base.sum())
+            found.append(math.hypot(self.off(level) / near, math.sqrt(1 / 12)) if near > 0 else math.inf)
         return found
 
     def interval(self, level: float, confidence: float, least: float = 0.0) -> tuple[int, int]:
@@ -320,6 +322,18 @@ class _Reaches:
             return max(least, float(self._errors[end]) * normal_quantile(self._confidence))
         terms = [summed.term(weights[end]) for summed, weights in zip(self._noises, self._weights, strict=True)]
         return max(least, reach(terms, self._confidence) * (1 + 2 * _TOLD))
+
+
+def counted_off(errors: FloatArray, gaps: FloatArray, total: float) -> FloatArray:
+    """By how many records the number below a quantile is off that was counted: by the noise at an end, and by how
+    unevenly records lie between that and the quantile; the end that tells best counts.
+
+    Args:
+        errors: the deviations of the noise at the ends.
+        gaps: how many records lie between each and the quantile, an end a column; a row for each place that it may be.
+        total: how many there are.
+    """
+    return np.asarray(np.hypot(errors, _UNEVEN * gaps).min(axis=-1, initial=_UNEVEN * total))
 
 
 def _crossed(parts: FloatArray, level: float, ends: IntArray, base: FloatArray) -> int:
