@@ -386,7 +386,7 @@ def test_a_price() -> None:
     )
     assert (price.epsilon, price.certain, price.source, price.left) == (0.031, False, "measurement", 0.458)
     assert price.half_width == (240.0, 2200.0)
-    assert str(price) == "epsilon at most 0.031, expect ± 240 to ± 2,200; 0.458 left"
+    assert str(price) == "epsilon at most 0.031, interval ± 240 to ± 2,200; 0.458 left"
     free = Price({"epsilon": 0, "certain": True, "source": "cached", "half_width": None, "left": 1})
     assert str(free) == "free; 1 left"
     with pytest.raises(ProtocolError):

@@ -16,7 +16,7 @@ _BY_NOISE = (
     (r"# ± #|# ± n/a|n/a|\bnull\b|\bNone\b", "#"),
     # Of groups that all err alike one number is told, else the least and the largest.
     (r"# to #|± # to ± #|\(#, #\)", "#"),
-    (r"expect ± #", "expect #"),
+    (r"interval ± #", "interval #"),
     (r"[ \t]+", " "),
     # Where the log has come by then.
     (r"in the log of (?:none|# entries)", "in the log of #"),

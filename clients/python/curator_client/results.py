@@ -70,7 +70,7 @@ class Price:
         cost = "free" if self._epsilon == 0 else f"epsilon {'' if self._certain else 'at most '}{self._epsilon:.3g}"
         ends = self._half_width
         reach = list(dict.fromkeys(f"± {figure(end, end)}" for end in ends or ()))
-        return f"{cost}{', expect ' if reach else ''}{' to '.join(reach)}; {self._left:.3g} left"
+        return f"{cost}{', interval ' if reach else ''}{' to '.join(reach)}; {self._left:.3g} left"
 
     def __repr__(self) -> str:
         return f"<Price: {self}>"

@@ -133,7 +133,7 @@ print.curator_price <- function(x, ...) {
     most <- if (!isTRUE(one$certain)) "at most "
     cost <- if (one$epsilon == 0) "free" else paste0("epsilon ", most, format(one$epsilon, digits = 3))
     ends <- unique(stats::na.omit(c(one$half_width_low, one$half_width_high)))
-    reach <- if (length(ends)) paste0(", expect ", paste(plus_minus(), figures(ends, ends), collapse = " to "))
+    reach <- if (length(ends)) paste0(", interval ", paste(plus_minus(), figures(ends, ends), collapse = " to "))
     cat(one$question, ": ", cost, reach, "; ", format(one$left, digits = 3), " left\n", sep = "")
   }
   invisible(x)

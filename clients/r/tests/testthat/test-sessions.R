@@ -46,7 +46,7 @@ test_that("the price is what is charged", {
     expect_match(printed(told), told$question, fixed = TRUE)
   }
   expect_equal(price(s, of = "age", q = 0.4)$epsilon, 0)
-  expect_match(printed(price(s, of = "age", q = 0.4)), "Quantile 0.4 of age: free, expect \u00b1 ", fixed = TRUE)
+  expect_match(printed(price(s, of = "age", q = 0.4)), "Quantile 0.4 of age: free, interval \u00b1 ", fixed = TRUE)
   expect_error(price(s, "age"), class = "curator_invalid_request")
   session_close(s)
 })
