@@ -199,7 +199,9 @@ def names_of(text: str) -> list[str]:
     return [str(_value(name)) if name.startswith('"') else name for name in split(text)]
 
 
-def parse_conditions(texts: list[str], labels: Callable[[str], Collection[str]] | None = None) -> dict[str, Any]:
+def parse_conditions(
+    texts: list[str], labels: Callable[[str], Collection[str]] | None = None, option: str = "--where"
+) -> dict[str, Any]:
     """Conditions by attribute, all of which must hold.
 
     Args:
@@ -207,6 +209,7 @@ def parse_conditions(texts: list[str], labels: Callable[[str], Collection[str]] 
             value; the word itself is ``"null"``), or a JSON object of conditions. A value with a comma stands in
             quotes, or is a label.
         labels: those of an attribute that have a comma; left out, none has.
+        option: that they are of.
 
     Raises:
         Refusal: when one is none of these, or two are of one attribute and not comparisons from either side.
@@ -215,23 +218,23 @@ def parse_conditions(texts: list[str], labels: Callable[[str], Collection[str]] 
     for text in texts:
         at = _AT.fullmatch(text)
         if text.lstrip().startswith("{"):
-            given = parse_object(text, "--where")
+            given = parse_object(text, option)
         elif at is not None:
             given = {at[1]: {"at": at[2]}}
         else:
             parts = _CONDITION.fullmatch(text)
             if parts is None:
-                raise Refusal(f"--where: {text!r} is no condition such as sex=female or age>=30")
+                raise Refusal(f"{option}: {text!r} is no condition such as sex=female or age>=30")
             name, sign, right = parts.groups()
             if name.endswith("!"):
                 otherwise = json.dumps({"not": {name[:-1].strip(): _value(right)}})
-                raise Refusal(f"--where: what must not hold is said in JSON: '{otherwise}'")
+                raise Refusal(f"{option}: what must not hold is said in JSON: '{otherwise}'")
             if len(right) > 2 and right[0] == right[-1] == "'":
-                raise Refusal(f"--where: a value stands without quotes, or in double ones: {name}{sign}{right[1:-1]}")
+                raise Refusal(f"{option}: a value stands without quotes, or in double ones: {name}{sign}{right[1:-1]}")
             known_labels = labels(name) if labels is not None and "," in right else ()
             values = [_value(part) for part in split(right, known_labels)]
             if sign != "=" and right == "null":
-                raise Refusal(f"--where: no value is neither more nor less than another: {name}=null selects it")
+                raise Refusal(f"{option}: no value is neither more nor less than another: {name}=null selects it")
             if sign != "=":
                 given = {name: {_COMPARISONS[sign]: _value(right)}}
             else:
@@ -241,7 +244,7 @@ def parse_conditions(texts: list[str], labels: Callable[[str], Collection[str]] 
             bounds = isinstance(condition, dict) and isinstance(known, dict) and not known.keys() & condition.keys()
             # What must not hold of two, each by itself, is another thing than the two together.
             if name in found and (not bounds or name == "not"):
-                raise Refusal(f"--where: {name} has two conditions that are not bounds from either side")
+                raise Refusal(f"{option}: {name} has two conditions that are not bounds from either side")
             found[name] = known | condition if isinstance(condition, dict) else condition
     return found
 

@@ -13,7 +13,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from app.cli.application import cli
+from app.cli.commands import questions
 from app.demo.server import Server, running_server
 from curator_client import Curator, question
 from tests.kit.servers import launching, run
@@ -542,6 +545,11 @@ class TestAnalysis:
         assert asked == {"within": 500, "confidence": 0.9, "start": "nothing", "share": False}
         answer = curator(server, "ask", opened["id"], "--where", "sex=female")
         assert "0.9 (" in answer.stdout, answer.stderr
+        share = curator(server, "ask", opened["id"], "--share", "age>=50", "--group-by", "sex", "--csv")
+        assert share.returncode == 0, share.stderr
+        rows = [line.split(",") for line in share.stdout.splitlines()[1:]]
+        assert [row[0] for row in rows] == ["female", "male"]
+        assert all(abs(float(row[1]) - 0.5) < 0.2 for row in rows)
         refused = curator(server, "ask", opened["id"], "--where", "age<50", "--within", "0.001")
         assert refused.returncode == 1
         assert "plan-infeasible" in refused.stderr
@@ -561,6 +569,10 @@ class TestAnalysis:
             (("--mean", "age", "--sum", "age"), "one of --sum, --mean"),
             (("--mean", "age", "--q", "0.5"), "--q is of --quantile"),
             (("--quantile", "age", "--q", "half"), "--q must be a number"),
+            (("--share", "age"), "--share: 'age' is no condition"),
+            (("--ratio", "age"), "--ratio: 'age' is no two attributes"),
+            (("--ratio", "age/"), "--ratio: 'age/' is no two attributes"),
+            (("--median", "age", "--share", "age>=3"), "one of --median, --share"),
             (("--mean", "age", "--where", "age<null"), "age=null selects it"),
             (("--bins", "age=0,50"), "--group-by"),
             (("--where", "age"), "no condition"),
@@ -576,6 +588,40 @@ class TestAnalysis:
         done = curator(None, "ask", "session", *words)
         assert done.returncode == 1
         assert says in done.stderr
+
+    @pytest.mark.parametrize(
+        ("words", "asked"),
+        [
+            (("--median", "age"), {"type": "quantile", "of": "age", "q": 0.5, "where": {}}),
+            (
+                ("--ratio", "pay / hours", "--group-by", "sex", "--where", "age>=30"),
+                {"type": "ratio", "of": "pay", "per": "hours", "where": {"age": {"ge": 30}}, "group_by": ["sex"]},
+            ),
+            (
+                ("--share", "age>=50", "--share", "sex=male,female", "--weighted"),
+                {"type": "share", "of": {"age": {"ge": 50}, "sex": ["male", "female"]}, "where": {}, "weighted": True},
+            ),
+        ],
+    )
+    def test_statistics_in_words(
+        self, words: tuple[str, ...], asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As they are sent. Would catch an option that is read for another, or dropped."""
+        seen: list[dict[str, Any]] = []
+
+        class Heard(Exception):
+            pass
+
+        def question(self: questions._Words, labels: object = None) -> dict[str, Any]:
+            seen.append(own(self))
+            raise Heard
+
+        own = questions._Words.question
+        monkeypatch.setattr(questions._Words, "question", question)
+        for command in ("ask", "price"):
+            found = CliRunner().invoke(cli, [command, "session", *words])
+            assert isinstance(found.exception, Heard), found.output
+        assert seen == [asked, asked]
 
     def test_prices(self, server: Server, people: None) -> None:
         """Catches a price that is charged, one that is cut off by a narrow terminal, and a limit that is not sent."""

@@ -43,6 +43,22 @@ SumOf = Annotated[str | None, typer.Option("--sum", help="The sum of an attribut
 MeanOf = Annotated[str | None, typer.Option("--mean", help="The mean of an attribute.", show_default=False)]
 VarianceOf = Annotated[str | None, typer.Option("--variance", help="The variance of an attribute.", show_default=False)]
 QuantileOf = Annotated[str | None, typer.Option("--quantile", help="Quantiles of an attribute.", show_default=False)]
+MedianOf = Annotated[str | None, typer.Option("--median", help="The median of an attribute.", show_default=False)]
+ShareOf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--share",
+        help="The share of records that satisfy a condition, written as one of --where, among those under --where. May "
+        "be repeated: all must hold.",
+        show_default=False,
+    ),
+]
+RatioOf = Annotated[
+    str | None,
+    typer.Option(
+        "--ratio", help="The sum of an attribute over that of another, such as income/hours.", show_default=False
+    ),
+]
 Levels = Annotated[
     str | None,
     typer.Option("--q", help="Of --quantile: parts of the records, such as 0.25,0.5,0.75.", show_default="0.5"),
@@ -98,8 +114,11 @@ def ask(
     sum_of: SumOf = None,
     mean_of: MeanOf = None,
     variance_of: VarianceOf = None,
+    median_of: MedianOf = None,
     quantile_of: QuantileOf = None,
     levels: Levels = None,
+    share_of: ShareOf = None,
+    ratio_of: RatioOf = None,
     where: Where = None,
     bins: Bins = None,
     blocks: Blocks = None,
@@ -125,13 +144,15 @@ def ask(
     """Ask one query: as JSON, such as '{"type": "predicate", "where": {"sex": "female"}}', or in words.
 
     [bold]curator ask SESSION --where sex=female[/bold] counts records, [bold]curator ask SESSION --group-by
-    age,sex[/bold] makes a table of counts, which is one question. [bold]--mean income[/bold], or another statistic,
-    stands in the place of counts. Of a graph [bold]--blocks communities.csv[/bold] counts the edges between groups of
-    nodes, [bold]--degrees[/bold] nodes by how many edges they have.
+    age,sex[/bold] makes a table of counts, which is one question. [bold]--mean income[/bold], [bold]--share
+    'hours>=35'[/bold] or another statistic stands in the place of counts. Of a graph [bold]--blocks
+    communities.csv[/bold] counts the edges between groups of nodes, [bold]--degrees[/bold] nodes by how many edges they
+    have.
     """
     from curator_client import question
 
-    of = {"sum": sum_of, "mean": mean_of, "variance": variance_of, "quantile": quantile_of}
+    statistics = {"sum": sum_of, "mean": mean_of, "variance": variance_of, "median": median_of}
+    of = statistics | {"quantile": quantile_of, "share": share_of, "ratio": ratio_of}
     graph = _of_graph(blocks, blocks_right, only, side, bins or [], degrees=degrees)
     words = _Words(query, of, levels, group_by, where or [], bins or [], graph, weighted=weighted)
     wanted: dict[str, Any] = {"within": within, "confidence": confidence, "adaptive": adaptive, "at_most": at_most}
@@ -142,8 +163,8 @@ def ask(
     elif as_csv:
         print_csv(answer)
     else:
-        counts = {"marginal": "count", "degrees": "nodes"}.get(asked.get("type", ""), "value")
-        show_answer(answer, f"{asked['type']} of {asked['of']}" if "of" in asked else counts)
+        counts = {"marginal": "count", "degrees": "nodes", "share": "share"}.get(asked.get("type", ""), "value")
+        show_answer(answer, f"{asked['type']} of {asked['of']}" if isinstance(asked.get("of"), str) else counts)
 
 
 @cli.command()
@@ -154,8 +175,11 @@ def price(
     sum_of: SumOf = None,
     mean_of: MeanOf = None,
     variance_of: VarianceOf = None,
+    median_of: MedianOf = None,
     quantile_of: QuantileOf = None,
     levels: Levels = None,
+    share_of: ShareOf = None,
+    ratio_of: RatioOf = None,
     where: Where = None,
     bins: Bins = None,
     blocks: Blocks = None,
@@ -174,7 +198,8 @@ def price(
     """
     from curator_client import question
 
-    of = {"sum": sum_of, "mean": mean_of, "variance": variance_of, "quantile": quantile_of}
+    statistics = {"sum": sum_of, "mean": mean_of, "variance": variance_of, "median": median_of}
+    of = statistics | {"quantile": quantile_of, "share": share_of, "ratio": ratio_of}
     graph = _of_graph(blocks, blocks_right, only, side, bins or [], degrees=degrees)
     words = _Words(query, of, levels, group_by, where or [], bins or [], graph, weighted=weighted)
     with _asking(words, session, "Pricing") as (opened, asked):
@@ -190,7 +215,7 @@ class _Words:
     """What the words of a command ask for."""
 
     query: str | None
-    of: Mapping[str, str | None]
+    of: Mapping[str, str | list[str] | None]
     levels: str | None
     group_by: str | None
     where: list[str]
@@ -205,7 +230,8 @@ class _Words:
         Raises:
             Refusal: when there is none, or one in two ways.
         """
-        statistic = _statistic({kind: name for kind, name in self.of.items() if name is not None}, self.levels)
+        of = {kind: name for kind, name in self.of.items() if name not in (None, [])}
+        statistic = _statistic(of, self.levels, labels)
         if self.graph and (self.query is not None or statistic or self.group_by or self.where):
             raise Refusal("--blocks and --degrees are questions by themselves")
         asked = dict(self.graph) or _question(self.query, statistic, self.group_by, self.where, self.bins, labels)
@@ -222,7 +248,8 @@ def _asking(words: _Words, session: str, doing: str) -> Iterator[tuple[Session, 
     asked = words.question()
     with client(doing) as curator:
         opened = curator.resume(session)
-        commas = any("," in text and not text.lstrip().startswith("{") for text in words.where)
+        conditions = [*words.where, *(words.of["share"] or ())]
+        commas = any("," in text and not text.lstrip().startswith("{") for text in conditions)
         if "left" in words.graph or commas:
             domain = curator.dataset(opened.opened.dataset).raw["domain"]
             if commas:
@@ -264,22 +291,33 @@ def sql(
         show_sql(result)
 
 
-def _statistic(of: dict[str, str], levels: str | None) -> dict[str, Any]:
+def _statistic(
+    of: Mapping[str, Any], levels: str | None, labels: Callable[[str], Collection[str]] | None
+) -> dict[str, Any]:
     """The statistic that the words of the command ask for; empty where it is none.
 
     Raises:
-        Refusal: when there are several, or parts of the records that are no quantile's.
+        Refusal: when there are several, or what one is of is not what it takes.
     """
     if len(of) > 1:
         raise Refusal(f"ask one of {', '.join(f'--{kind}' for kind in of)} at a time")
     if levels is not None and "quantile" not in of:
         raise Refusal("--q is of --quantile")
-    asked: dict[str, Any] = {}
     for kind, name in of.items():
-        asked = {"type": kind, "of": name}
-        if kind == "quantile":
-            asked["q"] = 0.5 if levels is None else parse_levels(levels)
-    return asked
+        match kind:
+            case "median":
+                return {"type": "quantile", "of": name, "q": 0.5}
+            case "quantile":
+                return {"type": kind, "of": name, "q": 0.5 if levels is None else parse_levels(levels)}
+            case "share":
+                return {"type": kind, "of": parse_conditions(name, labels, "--share")}
+            case "ratio":
+                above, slash, below = (part.strip() for part in name.partition("/"))
+                if not (above and slash and below):
+                    raise Refusal(f"--ratio: {name!r} is no two attributes such as income/hours")
+                return {"type": kind, "of": above, "per": below}
+        return {"type": kind, "of": name}
+    return {}
 
 
 def _of_graph(
