@@ -149,6 +149,9 @@ def parse_workload(text: str) -> dict[str, Any]:
 _COMPARISONS = {">=": "ge", "<=": "le", ">": "gt", "<": "lt"}
 _AT = re.compile(r"\s*([^<>=]*[^<>=\s])\s+at\s+(lower|upper)\s*")
 _CONDITION = re.compile(r"\s*([^<>=]*[^<>=\s])\s*(>=|<=|>|<|=)\s*([^<>=\s].*?)\s*", re.DOTALL)
+#: A second condition behind the first, and groups of values by name.
+_JOINED = re.compile(r"\s(?:and|or|&&?|\|\|?)\s+[^<>=]*[^<>=\s]\s*(?:>=|<=|>|<|=)", re.IGNORECASE)
+_GROUPED = re.compile(r"\s*(.+?)\s*(=)\s*(\{.*\})\s*", re.DOTALL)
 
 
 def _value(text: str) -> Any:
@@ -226,6 +229,8 @@ def parse_conditions(
             if parts is None:
                 raise Refusal(f"{option}: {text!r} is no condition such as sex=female or age>=30")
             name, sign, right = parts.groups()
+            if _JOINED.search(right) and right[0] != '"':
+                raise Refusal(f"{option}: {text!r} is several conditions: give {option} for each that must hold")
             if name.endswith("!"):
                 otherwise = json.dumps({"not": {name[:-1].strip(): _value(right)}})
                 raise Refusal(f"{option}: what must not hold is said in JSON: '{otherwise}'")
@@ -311,19 +316,27 @@ def parse_levels(text: str) -> float | list[float]:
     return levels[0] if len(levels) == 1 else levels
 
 
-def parse_bins(texts: list[str]) -> dict[str, list[Any]]:
-    """Edges of bins by attribute.
+def parse_bins(texts: list[str]) -> dict[str, Any]:
+    """Edges of bins by attribute, or groups of values.
 
     Args:
-        texts: each such as ``age=15,30,45``.
+        texts: each such as ``age=15,30,45``, or ``work={"employed": ["full", "part"]}``.
 
     Raises:
         Refusal: when one is none of these, or two are of one attribute.
     """
-    found: dict[str, list[Any]] = {}
+    found: dict[str, Any] = {}
     for text in texts:
-        name, sign, edges = (part.strip() for part in text.rpartition("="))
+        groups = _GROUPED.fullmatch(text)
+        name, sign, edges = (part.strip() for part in text.rpartition("=")) if groups is None else groups.groups()
         if not sign or not name or name in found:
             raise Refusal(f"--bins: {text!r} is not the edges of another attribute, such as age=15,30,45")
-        found[name] = [_value(edge.strip()) for edge in edges.split(",")]
+        if groups is None and "," not in edges:
+            raise Refusal(
+                f"--bins: {text!r} has no two edges, such as age=15,30,45. Groups of values are JSON, such as "
+                """'work={"employed": ["full", "part"], "none": ["none"]}'"""
+            )
+        found[name] = (
+            [_value(edge.strip()) for edge in edges.split(",")] if groups is None else parse_object(edges, text)
+        )
     return found

@@ -122,7 +122,7 @@ def _without_absent(spec: TableSpec, columns: Sequence[str]) -> tuple[Spec | Non
     """A table's declaration without what the file has no column for, and a problem for each such column."""
     absent: list[CuratorError] = [
         InvalidDataset(
-            f'the file has no column "{attribute.name}": its first line must name every declared column',
+            f'the file has no column "{attribute.name}": its first line must name every declared column, spelled alike',
             attribute=attribute.name,
         )
         for attribute in spec.attributes

@@ -90,7 +90,10 @@ class Principals:
             try:
                 tx.add_principal(row)
             except StoreConflict:
-                raise Conflict(f"the name {name!r} is or was in use: names are never reused") from None
+                raise Conflict(
+                    f"the name {name!r} is or was in use: names are never reused. A new key for whoever it stands for, "
+                    "revoked or not, is a rotation"
+                ) from None
             tx.add_event(principal_record(event="created", name=row.name, role=row.role, recorded_at=row.created_at))
             tx.commit()
         return {"name": name, "role": role, "api_key": key}

@@ -93,6 +93,8 @@ def constant(source: Source, node: exp.Expr, attribute: Attribute) -> Constant:
         if not inner.to.is_type(exp.DType.DATE):
             source.refuse(node, "of types there is DATE alone", "say DATE '2020-01-31', or leave the type out")
         inner = inner.this
+    if isinstance(inner, exp.Boolean):
+        source.refuse(node, "no column has TRUE or FALSE", "write a value that DESCRIBE tells, a text in quotes")
     if not isinstance(inner, exp.Literal):
         source.refuse(node, "a column is compared with a constant", "write a number, a text or DATE '2020-01-31'")
     text = str(inner.this)

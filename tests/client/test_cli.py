@@ -575,6 +575,10 @@ class TestAnalysis:
             (("--median", "age", "--share", "age>=3"), "one of --median, --share"),
             (("--mean", "age", "--where", "age<null"), "age=null selects it"),
             (("--bins", "age=0,50"), "--group-by"),
+            (("--bins", "age=50", "--group-by", "age"), "no two edges"),
+            (("--bins", 'work={"employed"', "--group-by", "work"), "no two edges"),
+            (("--where", "age>18 and age<65"), "several conditions"),
+            (("--where", "sex=f && age<65"), "several conditions"),
             (("--where", "age"), "no condition"),
             (("--only", "within"), "of --blocks"),
             (("--side", "out"), "of --degrees"),
@@ -596,6 +600,25 @@ class TestAnalysis:
             (
                 ("--ratio", "pay / hours", "--group-by", "sex", "--where", "age>=30"),
                 {"type": "ratio", "of": "pay", "per": "hours", "where": {"age": {"ge": 30}}, "group_by": ["sex"]},
+            ),
+            (
+                ("--mean", "pay", "--group-by", "work", "--bins", 'work={"employed": ["full", "part=half"]}'),
+                {
+                    "type": "mean",
+                    "of": "pay",
+                    "where": {},
+                    "group_by": ["work"],
+                    "bins": {"work": {"employed": ["full", "part=half"]}},
+                },
+            ),
+            (
+                ("--group-by", "age,of=fice", "--where", 'town="Bonn and age=1"', "--bins", "of=fice=1,2"),
+                {
+                    "type": "marginal",
+                    "attributes": ["age", "of=fice"],
+                    "where": {"town": "Bonn and age=1"},
+                    "bins": {"of=fice": [1, 2]},
+                },
             ),
             (
                 ("--share", "age>=50", "--share", "sex=male,female", "--weighted"),

@@ -49,6 +49,7 @@ def select(statement: str) -> Select:
 #: By statement what the refusal points at, and a part of what it says; {} marks the place.
 REFUSED = {
     "SELECT {*} FROM survey": "records are not shown",
+    "SELECT COUNT(*) FROM survey WHERE {sex} = TRUE": "TRUE or FALSE",
     "SELECT {sex} FROM survey": "GROUP BY",
     "SELECT {SUM}(hours) OVER () FROM survey": "windows",
     "SELECT {COUNT}(*) FILTER (WHERE code = 1) FROM survey": "FILTER",

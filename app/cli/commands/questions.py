@@ -76,7 +76,8 @@ Where = Annotated[
 Bins = Annotated[
     list[str] | None,
     typer.Option(
-        help="Edges of coarser bins, such as age=15,30,45,95. May be repeated. Of --degrees: 0,1,2,5.",
+        help="Edges of coarser bins, such as age=15,30,45,95, or groups of values, such as "
+        """'work={"employed": ["full", "part"]}'. May be repeated. Of --degrees: 0,1,2,5.""",
         show_default=False,
     ),
 ]
@@ -164,7 +165,9 @@ def ask(
         print_csv(answer)
     else:
         counts = {"marginal": "count", "degrees": "nodes", "share": "share"}.get(asked.get("type", ""), "value")
-        show_answer(answer, f"{asked['type']} of {asked['of']}" if isinstance(asked.get("of"), str) else counts)
+        per = f" to {asked['per']}" if "per" in asked else ""
+        told = f"{asked['type']} of {asked['of']}{per}" if isinstance(asked.get("of"), str) else counts
+        show_answer(answer, told)
 
 
 @cli.command()

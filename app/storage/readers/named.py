@@ -72,7 +72,7 @@ def named_columns(
             raise InvalidDataset(
                 f'the file has no column "{name}"'
                 if suffix == ".parquet"
-                else f'the file has no column "{name}": its first line must name every declared column',
+                else f'the file has no column "{name}": its first line must name every declared column, spelled alike',
                 attribute=name,
             )
         if found.count(name) > 1:
