@@ -25,6 +25,8 @@ import pytest
 
 from app.http import dense_bodies, json_bodies
 from app.http.authentication import GUESSES
+from app.http.dependencies import Turn
+from app.http.routes import datasets, hypotheses, measurements, releases, sessions, transcripts
 from app.services import principals
 from app.services.answering.round import Rounds
 from app.services.errors import Unauthenticated
@@ -991,3 +993,28 @@ def test_arrow_bodies_are_not_unpacked(service: Service) -> None:
     for honest in (arrow(np.full(8, 0.5)), packed(pa.table({"w": np.full(8, 0.5, np.float32)}))):
         reply = service.admin.post(f"/v1/sessions/{id}/queries", content=honest, headers={"Content-Type": ARROW})
         assert reply.status_code == 200, reply.text
+
+
+@pytest.mark.unit
+def test_what_may_be_long_is_made_in_a_turn() -> None:
+    """Would catch a reply of tens of megabytes that is made in a thread that all requests share, for whoever asks."""
+
+    def turns(of: Any) -> set[str]:
+        own = {of.call._queue} if isinstance(of.call, Turn) else set()
+        return own.union(*map(turns, of.dependencies))
+
+    routers = (datasets, hypotheses, measurements, releases, sessions, transcripts)
+    routes: list[Any] = [route for module in routers for route in module.router.routes]
+    found = {(*route.methods, route.path): turns(route.dependant) for route in routes}
+    assert {route for route, queues in found.items() if queues == {"exports"}} == {
+        ("GET", "/v1/datasets/{name}/dummy"),
+        ("GET", "/v1/datasets/{name}/measurements/{id}"),
+        ("GET", "/v1/releases/{id}/data"),
+        ("GET", "/v1/sessions/{id}/entries/{sequence}"),
+        ("GET", "/v1/sessions/{id}/hypothesis"),
+        ("GET", "/v1/sessions/{id}/transcript"),
+    }
+    assert {route for route, queues in found.items() if queues == {"uploads"}} == {
+        ("POST", "/v1/datasets"),
+        ("POST", "/v1/datasets/check"),
+    }

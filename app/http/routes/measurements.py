@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from app.declarations.errors import InvalidRequest
 from app.http import headers, schemas
-from app.http.dependencies import Caller, UseCases
+from app.http.dependencies import Caller, ExportTurn, UseCases
 from app.http.marginal_tables import FACTS, arrow_table
 from app.http.openapi import problem_responses
 from app.http.paging import ByNumber
@@ -45,7 +45,9 @@ def list_measurements(services: UseCases, actor: Caller, name: str, page: ByNumb
     response_model=schemas.ReleasedMeasurement,
     responses={200: {"content": {headers.ARROW: {}}}},
 )
-def get_measurement(request: Request, services: UseCases, actor: Caller, name: str, id: str) -> Response:
+def get_measurement(
+    request: Request, services: UseCases, actor: Caller, work: ExportTurn, name: str, id: str
+) -> Response:
     if not _ID.fullmatch(id):
         raise NotFound("there is no such measurement of this data set")
     found = services.measurements.get(actor, name, id)
