@@ -88,10 +88,11 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
                 raise InvalidQuery("no record can satisfy the conditions, so the answer is 0: leave it out")
             questions.append(_released(space, found))
         except CuratorError as error:
-            raise InvalidRequest(f"workload.{asked.kind}.{number}: {error.detail}") from None
+            # Those of a publication were asked for as tables.
+            raise InvalidRequest(f"question {number + 1} of the workload: {error.detail}") from None
     if not any(question.attributes for question in questions):
         raise InvalidRequest(
-            f"workload.{asked.kind}: they tell nothing apart, and ask for the number of all records: a session tells it"
+            "the questions tell nothing apart, and ask for the number of all records: a session tells it"
         )
     if all(isinstance(question, Cells) for question in questions):
         return Marginals(tuple(question.marginal_of(space.shape) for question in questions))

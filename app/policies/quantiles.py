@@ -206,7 +206,9 @@ class Quantile(Kind[StatisticOfNumbers]):
                 start, stop = _before(within, low), float(within[high])
                 places.append(Place(level, (start + stop) / 2, (stop - start) / 2, deviation / records))
                 certain = low == high and len({*own.interval(level, confidence)}) == 1
-                off.append(0.0 if certain else own.off(level) / records)
+                # Of a group that seems to have nobody no more is known than of one that nothing was measured of.
+                part = own.off(level) / records if own.total > 0 else _UNEVEN
+                off.append(0.0 if certain else min(part, _UNEVEN))
         return places, np.array(off)
 
     def _bought(

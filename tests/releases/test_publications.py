@@ -612,7 +612,7 @@ class TestOverHttp:
             ({"workload": {"marginals": 1}, "method": "gaussian"}, "invalid-request", "epsilon"),
             ({"tables": []}, "invalid-request", "tables"),
             ({"tables": {"session": "0" * 32}}, "not-found", "no such session"),
-            ({"tables": [{"type": "mean", "of": "age"}]}, "plan-infeasible", "workload.queries.0"),
+            ({"tables": [{"type": "mean", "of": "age"}]}, "plan-infeasible", "question 1 of"),
             ({"tables": [WEIGHTED]}, "plan-infeasible", "counts of records"),
             ({"tables": TABLES, "within": 0}, "invalid-request", "within"),
             ({"tables": TABLES, "within": "50"}, "invalid-request", "within"),

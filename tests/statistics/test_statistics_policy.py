@@ -923,10 +923,12 @@ def test_first_quantiles_are_looked_for_where_cells_were_declared() -> None:
 PARTS, NUMBERS = 3, 60
 
 
-def bought(each: int, *, pure: bool = False, missing: bool = False) -> tuple[World, Wanted]:
-    """What second medians by group buy, and numbers above them, of groups of so many records each: about where they are
-    is known."""
+def bought(each: int, *, pure: bool = False, missing: bool = False, empty: bool = False) -> tuple[World, Wanted]:
+    """What second medians by group buy, and numbers above them, of groups of so many records each, or all but the last:
+    about where they are is known."""
     counts = np.full((PARTS, NUMBERS + missing, 1), each / NUMBERS)
+    if empty:
+        counts[-1] = 0
     world = World.of(counts, NUMBERS, False, means(1.0, pure=pure, questions=3 if pure else 40))
     world.add(np.random.default_rng(1), None, Marginal.of(counts.shape, {0: None, AXIS: None}), max(each / 80, 40))
     asked = Asking.of(
@@ -966,14 +968,15 @@ def test_rows_tell_how_many_are_below_better_than_counts_for_the_same_price(*, m
         assert max(errors) <= alone
 
 
-@pytest.mark.parametrize("each", [300, 20_000])
+@pytest.mark.parametrize(("each", "empty"), [(300, False), (20_000, False), (20_000, True)])
 @pytest.mark.parametrize("pure", [True, False])
-def test_what_ranges_tell_is_not_bought_again_for_as_much(each: int, pure: bool) -> None:
+def test_what_ranges_tell_is_not_bought_again_for_as_much(each: int, empty: bool, pure: bool) -> None:
     """Counts of ranges and rows over them: never for a tenth of what was paid, and seldom for as much. Would catch a
-    rule that holds what many ranges tell against the noise of one."""
+    rule that holds what many ranges tell against the noise of one, and one that is never content with a group that has
+    nobody."""
     purchases = []
     for seed in range(12):
-        world, buy = bought(each, pure=pure)
+        world, buy = bought(each, pure=pure, empty=empty)
         left = world.policy.total
         rng = np.random.default_rng(seed)
         world.learn(rng, buy)
