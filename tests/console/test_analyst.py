@@ -94,6 +94,23 @@ def test_a_question_is_asked_once(service: Service, ann: Visitor, name: str) -> 
     assert "Number of records by sex and age" in answer.text
 
 
+def test_a_share_is_asked(service: Service, ann: Visitor, name: str) -> None:
+    """By the form, as the contract has it, and the form comes back for another. Catches a field that is dropped on the
+    way, and a page that cannot show a share."""
+    page = ann.get(opened(ann, name))
+    fields = {"kind": "share", "part": "age", "part-operator": "ge", "part-value": "40", "by-0": "sex"}
+    reply = ask(ann, name, page, **fields)
+    assert reply.status_code == 303, reply.text
+    place = reply.headers["location"].partition("#")[0]
+    entry = api(service, ann).get(f"/v1/sessions/{hidden(page)['session']}/entries/1").json()
+    assert entry["question"] is not None
+    assert entry["question"]["type"] == "share"
+    assert entry["question"]["group_by"] == ["sex"]
+    like = ann.get(f"{place}&like=1").text
+    assert re.search(r'name="kind" value="share" checked', like)
+    assert re.search(r'name="part-value"[^>]*value="40"', like)
+
+
 def test_the_question_in_r_is_the_question(service: Service, ann: Visitor, name: str) -> None:
     """Strings of Python and of R have the same escapes for quotes and backslashes. Catches a label that ends the string
     in the text that somebody copies, and a question that asks something else."""
@@ -159,6 +176,8 @@ def test_what_is_not_there_yet_is_asked_again(
     [
         ({"by-0": "nobody"}, "choose an attribute of the list"),
         ({"kind": "mean", "of": "sex"}, "choose an attribute of numbers"),
+        ({"kind": "share", "part": "age", "part-operator": "ge", "part-value": "old"}, "a number"),
+        ({"kind": "sum", "of": "sex", "weighted": "1"}, "choose an attribute of numbers"),
         ({"where-0": "age", "operator-0": "ge", "value-0": "old"}, "a number"),
         ({"where-0": "age", "operator-0": "ge", "value-0": MARKUP}, "a number"),
         ({"exact": "within", "within": "0"}, "a number above 0"),

@@ -25,6 +25,7 @@ SPEC: dict[str, Any] = {
         {"name": "code", "size": 7},
         {"name": "age", "lower": 0, "upper": 100, "grid": 1, "missing": True},
         {"name": "wage", "lower": -2.5, "upper": 2.5, "grid": 0.5},
+        {"name": "counts", "lower": 0, "upper": 9, "grid": 1, "role": "weight"},
         {"name": "seen", "dates": ["2020-01-01", "2020-12-31"], "by": "day"},
     ],
     "budget": {"epsilon": 1, "delta": 1e-9},
@@ -73,15 +74,20 @@ def conditions(draw: st.DrawFn) -> Where:
 def forms(draw: st.DrawFn) -> Builder:
     names = draw(st.lists(st.sampled_from(["sex", "code", "age"]), max_size=3, unique=True))
     edges = {"age": ["", "0 30 65 100", "0, 50, 100"], "code": [""], "sex": [""]}
+    kind = draw(st.sampled_from([kind for kind, _ in KINDS]))
+    of = draw(st.sampled_from(["age", "wage"]))
     groups = tuple(Group(name, draw(st.sampled_from(edges[name]))) for name in names)
     return Builder(
-        draw(st.sampled_from([kind for kind, _ in KINDS])),
-        draw(st.sampled_from(["age", "wage"])),
+        kind,
+        of,
         draw(st.sampled_from(["0.5", "0.25, 0.5, .75"])),
         groups,
         tuple(draw(st.lists(conditions(), max_size=3))),
         draw(st.sampled_from(["", "10", "2,500"])),
         draw(st.booleans()),
+        "wage" if of == "age" else "age",
+        draw(conditions()),
+        kind not in ("sum", "ratio", "variance") and draw(st.booleans()),
     )
 
 
@@ -94,6 +100,14 @@ def test_a_question_is_the_form_that_said_it(builder: Builder) -> None:
     again = Builder.of_question(asked, CHOICES)
     assert again is not None
     assert said(again) == asked
+
+
+def test_a_share_has_more_than_one_form() -> None:
+    """Catches a share of the client that comes back as none."""
+    for of in ({"sex": "male"}, {"sex": {"equals": "male"}}):
+        again = Builder.of_question({"type": "share", "of": of, "weighted": False}, CHOICES)
+        assert again is not None
+        assert (again.part, again.of, again.weighted) == (Where("sex", "is", "male"), "", False)
 
 
 def test_conditions_have_more_than_one_form() -> None:
@@ -114,9 +128,12 @@ def test_what_forms_cannot_say_stays_no_form() -> None:
         {"type": "predicate", "where": {"not": {"age": {"ge": 3}}}},
         {"type": "predicate", "where": {"age": {"ge": 3, "lt": 5}}},
         {"type": "predicate", "where": {"age": {"at": "upper"}}},
-        {"type": "share", "of": {"sex": "male"}},
+        {"type": "share", "of": {"sex": "male", "code": 1}},
+        {"type": "share", "of": {"any": [{"sex": "male"}, {"code": 1}]}},
+        {"type": "share", "of": {}},
+        {"type": "ratio", "of": "age", "per": "nothing"},
         {"type": "marginal", "attributes": ["sex"], "bins": {"sex": {"one": ["male"], "two": ["female"]}}},
-        {"type": "mean", "of": "age", "weighted": True},
+        {"type": "variance", "of": "age", "weighted": True},
         {"type": "mean", "of": "nothing"},
     ):
         assert Builder.of_question(question, CHOICES) is None
@@ -128,6 +145,13 @@ def test_what_forms_cannot_say_stays_no_form() -> None:
         (Builder(kind="median"), "kind"),
         (Builder(kind="mean", of="sex"), "of"),
         (Builder(kind="mean", of=""), "of"),
+        (Builder(kind="ratio", of="age"), "per"),
+        (Builder(kind="ratio", of="age", per="age"), "per"),
+        (Builder(kind="ratio", of="sex", per="age"), "of"),
+        (Builder(kind="share"), "part"),
+        (Builder(kind="share", part=Where("nobody")), "part"),
+        (Builder(kind="share", part=Where("age", "ge", "")), "part-value"),
+        (Builder(kind="sum", of="age", weighted=True), "weighted"),
         (Builder(kind="quantile", of="age", parts="2"), "parts"),
         (Builder(kind="quantile", of="age", parts=""), "parts"),
         (Builder(groups=(Group("nobody"),)), "by-0"),
@@ -169,6 +193,11 @@ class Filled(dict[str, str]):
                 "kind",
                 "of",
                 "parts",
+                "per",
+                "part",
+                "part-operator",
+                "part-value",
+                "weighted",
                 "exact",
                 "within",
                 "adaptive",

@@ -16,7 +16,17 @@ from typing import Any, Protocol
 from app.http.console.numbers import number_of, positive
 
 #: What can be asked, in the order of the form: its word in the contract, and for a person.
-KINDS = (("count", "How many"), ("mean", "Mean"), ("sum", "Sum"), ("variance", "Variance"), ("quantile", "Quantile"))
+KINDS = (
+    ("count", "How many"),
+    ("share", "Share"),
+    ("mean", "Mean"),
+    ("sum", "Sum"),
+    ("ratio", "Ratio"),
+    ("variance", "Variance"),
+    ("quantile", "Quantile"),
+)
+#: Those of which records may count as their weight says.
+_WEIGHTED = ("count", "share", "mean", "quantile")
 #: Comparisons: their word in the form, and for a person.
 OPERATORS = (
     ("is", "is"),
@@ -57,6 +67,7 @@ class Choice:
         missing: whether it may have no value.
         about: what its values are, for a person.
         hint: the edges that it is counted in, or an example of some.
+        weight: whether it says how many times a record counts.
     """
 
     name: str
@@ -67,10 +78,15 @@ class Choice:
     missing: bool
     about: str
     hint: str
+    weight: bool = False
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> Choice:
         """The choice of an attribute, by its declaration."""
+        return replace(cls._of(declared), weight=declared.get("role") == "weight")
+
+    @classmethod
+    def _of(cls, declared: Mapping[str, Any]) -> Choice:
         name, missing = str(declared["name"]), bool(declared.get("missing", False))
         if "values" in declared:
             labels = tuple(map(str, declared["values"]))
@@ -138,7 +154,20 @@ class Wrong(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """A form as it was filled in."""
+    """A form as it was filled in.
+
+    Attributes:
+        kind: what is asked.
+        of: of a statistic, which attribute's it is.
+        parts: of quantiles, which.
+        groups: that there is a number for each of.
+        conditions: that records satisfy all of.
+        within: how far the interval may reach.
+        adaptive: whether earlier answers chose the question.
+        per: of a ratio, the attribute of the sum below.
+        part: of a share, what these records satisfy besides.
+        weighted: whether records count as their weight says.
+    """
 
     kind: str = "count"
     of: str = ""
@@ -147,6 +176,9 @@ class Builder:
     conditions: tuple[Where, ...] = ()
     within: str = ""
     adaptive: bool = False
+    per: str = ""
+    part: Where = Where("")
+    weighted: bool = False
 
     @classmethod
     def read(cls, form: Fields) -> Builder:
@@ -168,6 +200,9 @@ class Builder:
             conditions,
             form.get("within") if exact else "",
             "adaptive" in form,
+            form.get("per"),
+            Where(form.get("part"), form.get("part-operator", "is"), form.get("part-value")),
+            "weighted" in form,
         )
 
     def changed(self, do: str) -> Builder:
@@ -204,14 +239,7 @@ class Builder:
         if self.kind == "count":
             asked = {"type": "marginal", "attributes": names} if names else {"type": "predicate"}
         elif self.kind in dict(KINDS):
-            if self.of not in choices or not choices[self.of].statistics:
-                wrong["of"] = "choose an attribute of numbers"
-            asked = {"type": self.kind, "of": self.of}
-            if self.kind == "quantile":
-                try:
-                    asked["q"] = _quantiles(self.parts)
-                except ValueError as error:
-                    wrong["parts"] = str(error)
+            asked = {"type": self.kind, **self._statistic(choices, wrong)}
             if names:
                 asked["group_by"] = names
         else:
@@ -229,8 +257,36 @@ class Builder:
                 asked["within"] = width
         if self.adaptive:
             asked["adaptive"] = True
+        if self.weighted:
+            if self.kind not in _WEIGHTED:
+                wrong["weighted"] = "sums, ratios and variances have no weighted form"
+            asked["weighted"] = True
         if wrong:
             raise Wrong(wrong)
+        return asked
+
+    def _statistic(self, choices: Mapping[str, Choice], wrong: dict[str, str]) -> dict[str, Any]:
+        if self.kind == "share":
+            choice = choices.get(self.part.name)
+            try:
+                if choice is not None:
+                    return {"of": _condition(choice, self.part)}
+                wrong["part"] = "choose an attribute of the list"
+            except ValueError as error:
+                wrong["part-value"] = str(error)
+            return {}
+        if self.of not in choices or not choices[self.of].statistics:
+            wrong["of"] = "choose an attribute of numbers"
+        asked: dict[str, Any] = {"of": self.of}
+        if self.kind == "quantile":
+            try:
+                asked["q"] = _quantiles(self.parts)
+            except ValueError as error:
+                wrong["parts"] = str(error)
+        if self.kind == "ratio":
+            if self.per not in choices or not choices[self.per].statistics or self.per == self.of:
+                wrong["per"] = "choose another attribute of numbers"
+            asked["per"] = self.per
         return asked
 
     def _where(self, choices: Mapping[str, Choice], wrong: dict[str, str]) -> dict[str, Any]:
@@ -261,18 +317,23 @@ class Builder:
             return None
         groups = tuple(Group(name, " ".join(map(_typed, bins.get(name, [])))) for name in names or ())
         conditions = _conditions(question.get("where") or {})
+        of = question.get("of", "")
+        part = _conditions(of) if isinstance(of, Mapping) else (Where(""),)
         parts = question.get("q", 0.5)
         within = question.get("within")
-        if conditions is None:
+        if conditions is None or part is None or len(part) != 1:
             return None
         made = cls(
             kind,
-            str(question.get("of", "")),
+            "" if isinstance(of, Mapping) else str(of),
             ", ".join(map(_typed, parts)) if isinstance(parts, list) else _typed(parts),
             groups,
             conditions,
             "" if within is None else _typed(within),
             bool(question.get("adaptive", False)),
+            str(question.get("per", "")),
+            part[0],
+            bool(question.get("weighted", False)),
         )
         try:  # what a form cannot say exactly, it does not say
             said = made.question(choices)
@@ -284,6 +345,8 @@ class Builder:
 def _plain(question: Mapping[str, Any]) -> dict[str, Any]:
     """A question without what it says by saying nothing, and with conditions in one form of those that say the same."""
     told = {key: value for key, value in question.items() if value not in (None, [], {}, False)}
+    if isinstance(told.get("of"), Mapping):
+        told["of"] = _one_form(told["of"])
     return {**told, "type": question.get("type"), "where": _one_form(question.get("where") or {})}
 
 
