@@ -4,7 +4,8 @@ A publication is a function of measurements and of a seed, all of which the rele
 again here. On the machine that it came from, or one that rounds alike, the same numbers come out. Elsewhere a rounding
 may fall otherwise and move some records to neighbouring cells: then the tables must still add up to one another, count
 nothing that is declared not to occur, and each count must lie as near to what is computed here as its interval is wide;
-and all that was moved must be little, a record a cell or ten.
+and all that was moved must be little, a record a cell or ten. Shares move with their records; other statistics are the
+same but for rounding.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import csv
 import hashlib
 import io
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +27,9 @@ from app.curator.mechanisms.protocol import Measured
 from app.curator.mechanisms.release import job_of
 from app.curator.opening import Header, Opening
 from app.releases.finishing import Outcome, finish
-from app.releases.publication import FORMAT, NOTES
-from app.releases.table_results import CONFIDENCE, NUMBERS, Answers, axes_of, columns_of, counted, labels_of
+from app.releases.publication import FORMAT, notes_of, stated
+from app.releases.table_results import CONFIDENCE, NUMBERS, Answers, Told, labels_of
+from app.releases.workloads import Cuts, TableWorkload
 from app.spaces.questions import Cells
 from app.spaces.table import TableSpace
 from app.spaces.tensor import Array
@@ -35,10 +38,13 @@ _NUMBERS = ("value", "low", "high")
 #: What a manifest says, and of each table.
 _STATED = ("attributes", "counts", "rows", "sum")
 _TABLE = frozenset({"table", "sha256", *_STATED})
+_OF_STATISTIC = _TABLE | {"question"}
 _NAMED = ("format", "release", "dataset", "epsilon", "confidence", "seed", "records", "head_hash")
 _MANIFEST = frozenset({*_NAMED, "measurements", "tables", "notes"})
 #: How many records of a table another rounding may move, at least; or one a cell.
 _FEW_MOVED = 10
+#: How far two machines may compute a statistic apart, in parts of it and of its interval's width.
+_APART = 1e-6
 
 
 @dataclass(frozen=True)
@@ -107,12 +113,15 @@ def check(lines: Sequence[bytes], manifest: Mapping[str, Any], tables: Mapping[i
         return Checked(("the transcript is not that of a publication",), False)
     job = job_of(opening, measured[:known], measured[known:], seed=int(str(header.session)[:15], 16))
     outcome = finish(job, lambda part: None)
-    problems = list(_misstated(manifest, opening, header.session, names, records[-1]["head_hash"], outcome))
+    assert not isinstance(job.workload, Cuts)
+    head = records[-1]["head_hash"]
+    problems = list(_misstated(manifest, opening, header.session, names, head, outcome, job.workload))
     told, numbers = manifest["tables"], list(range(1, 1 + len(outcome.answers)))
     if [str(each["table"]) for each in told] != [str(number) for number in numbers] or sorted(tables) != numbers:
         problems.append(f"there are {len(outcome.answers)} tables, and not as many are named, in their order, or given")
         return Checked(tuple(problems), False)
-    unknown = [set(manifest) - _MANIFEST, *(set(each) - _TABLE for each in told)]
+    kinds = [_OF_STATISTIC if isinstance(answers, Told) else _TABLE for answers in outcome.answers]
+    unknown = [set(manifest) - _MANIFEST, *(set(each) - kind for each, kind in zip(told, kinds, strict=True))]
     if any(unknown):
         problems.append(f"the manifest says what none does: {', '.join(sorted(set().union(*unknown)))[:200]}")
     found, same, space = {}, True, opening.dataset.space
@@ -124,13 +133,17 @@ def check(lines: Sequence[bytes], manifest: Mapping[str, Any], tables: Mapping[i
         if columns is None:
             problems.append(f"table {number} has not the rows and columns of its question")
             continue
-        stated = {name: told[number - 1][name] for name in _STATED}
-        if stated != _stated(space, answers, columns):
+        due = stated(space, job.workload, opening.request.workload.workload, number, _sum(columns, answers))
+        due |= {"attributes": list(labels_of(space, answers)), "rows": len(columns["value"])}
+        if {name: told[number - 1][name] for name in due} != due:
             problems.append(f"the manifest says of table {number} what it is not")
-        impossible = space.zeros.impossible(answers.question)
-        problems += (f"table {number}: {problem}" for problem in _off(columns, answers, impossible))
-        same &= all(np.array_equal(columns[name], own) for name, own in _own(answers).items())
-        found[number] = columns["value"]
+        if isinstance(answers, Told):
+            wrong = _amiss(columns, answers)
+        else:
+            wrong = _off(columns, answers, space.zeros.impossible(answers.question))
+            found[number] = columns["value"]
+        problems += (f"table {number}: {problem}" for problem in wrong)
+        same &= all(np.array_equal(columns[name], own, equal_nan=True) for name, own in _own(answers).items())
     problems += _disagreeing(outcome, found)
     return Checked(tuple(problems), same and not problems)
 
@@ -142,6 +155,7 @@ def _misstated(
     names: Sequence[str],
     head: str,
     outcome: Outcome,
+    workload: TableWorkload,
 ) -> Iterator[str]:
     """What a manifest says that its release's transcript does not."""
     if manifest["release"] != session:
@@ -156,30 +170,18 @@ def _misstated(
         "seed": str(outcome.summary["seed"]),
         "records": outcome.summary["records"],
         "head_hash": head,
-        "notes": list(NOTES),
+        "notes": notes_of(workload),
     }
     for name, value in due.items():
         if type(manifest[name]) is not type(value) or manifest[name] != value:
             yield f"the manifest's {name} is not that of the transcript"
 
 
-def _stated(space: TableSpace, answers: Answers, columns: Mapping[str, Array]) -> dict[str, Any]:
-    """What a manifest says of a table, beside its digest."""
-    return {
-        "attributes": _named(space, answers),
-        "counts": counted(space, answers.question),
-        "rows": len(columns["value"]),
-        "sum": int(columns["value"].sum()),
-    }
+def _sum(columns: Mapping[str, Array], answers: Answers | Told) -> int | None:
+    return None if isinstance(answers, Told) else int(columns["value"].sum())
 
 
-def _named(space: TableSpace, answers: Answers) -> list[str]:
-    """The columns of a table's attributes."""
-    called = columns_of(space)
-    return [called[axis] for axis in axes_of(answers)]
-
-
-def _own(answers: Answers) -> Mapping[str, Array]:
+def _own(answers: Answers | Told) -> Mapping[str, Array]:
     """The numbers that are computed here, in the order of rows."""
     estimates = answers.estimates
     return dict(
@@ -187,10 +189,11 @@ def _own(answers: Answers) -> Mapping[str, Array]:
     )
 
 
-def _columns(content: bytes, space: TableSpace, answers: Answers) -> Mapping[str, Array] | None:
+def _columns(content: bytes, space: TableSpace, answers: Answers | Told) -> Mapping[str, Array] | None:
     """The numbers of a table's file; None where it is not the table of its question: another header, other rows or
     labels, or what is no number."""
-    named = _named(space, answers)
+    labels = labels_of(space, answers)
+    named, read = list(labels), _number if isinstance(answers, Told) else _whole
     try:
         header, *rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
     except (ValueError, csv.Error):
@@ -200,15 +203,15 @@ def _columns(content: bytes, space: TableSpace, answers: Answers) -> Mapping[str
         return None
     if any(len(row) != len(header) for row in rows):
         return None
-    for column, told in enumerate(labels_of(space, answers)):
+    for column, told in enumerate(labels.values()):
         if [row[column] for row in rows] != told.fill_null("").to_pylist():
             return None
     try:
         found = {
-            name: np.array([_whole(row[header.index(name)]) for row in rows], np.float64).reshape(size)
+            name: np.array([read(row[header.index(name)]) for row in rows], np.float64).reshape(size)
             for name in _NUMBERS
         }
-        found["standard_error"] = np.array([float(row[len(named) + 1] or "nan") for row in rows], np.float64)
+        found["standard_error"] = np.array([_number(row[len(named) + 1]) for row in rows], np.float64)
     except (ValueError, OverflowError):
         return None
     return found
@@ -223,6 +226,37 @@ def _whole(text: str) -> int:
     if str(int(text)) != text:
         raise ValueError("a number is written otherwise")
     return int(text)
+
+
+def _number(text: str) -> float:
+    """A number of a statistic, NaN where there is none.
+
+    Raises:
+        ValueError: for what is no number.
+    """
+    number = float(text or "nan")
+    if text and not math.isfinite(number):
+        raise ValueError("a number is written otherwise")
+    return number
+
+
+def _amiss(columns: Mapping[str, Array], answers: Told) -> Iterator[str]:
+    """What is wrong with a table of a statistic."""
+    values, lows, highs = (columns[name] for name in _NUMBERS)
+    if ((values < lows) | (values > highs)).any():
+        yield "a value lies outside its interval"
+    estimates = answers.estimates
+    width = estimates.highs - estimates.lows
+    slack = _APART * np.maximum(np.abs(estimates.values), width)
+    if answers.steps is not None:
+        # Some records lie in other cells on another machine.
+        slack = np.maximum(slack, np.minimum(width, max(_FEW_MOVED, len(values)) * answers.steps))
+    for name, due in {**_own(answers), "standard_error": estimates.standard_errors}.items():
+        near = np.abs(columns[name] - due) <= slack
+        far = ~(near | (np.isnan(columns[name]) & np.isnan(due)))
+        if far.any():
+            row = int(np.flatnonzero(far)[0])
+            yield f"{name} of row {row + 1} is {columns[name][row]:g}, and {due[row]:g} follows"
 
 
 def _off(columns: Mapping[str, Array], answers: Answers, impossible: Array | None) -> Iterator[str]:
@@ -263,7 +297,7 @@ def _disagreeing(outcome: Outcome, found: Mapping[int, Array]) -> Iterator[str]:
     cells = {
         number: (answers.question, found[number].reshape(answers.question.shape))
         for number, answers in enumerate(outcome.answers, start=1)
-        if number in found and isinstance(answers.question, Cells)
+        if number in found and isinstance(answers, Answers) and isinstance(answers.question, Cells)
     }
     for one, other in itertools.combinations(cells, 2):
         sums = []

@@ -81,8 +81,8 @@ def _of_graphs(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPl
 
 
 def _of_tables(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPlan) -> dict[str, float]:
-    mechanism, workload = request.workload, plan.workload
-    assert not isinstance(workload, Cuts)
+    assert not isinstance(plan.workload, Cuts)
+    mechanism, workload = request.workload, plan.workload.counted
     questions, marginal = workload.questions, workload.marginal
     cells = math.prod(marginal.shape)
     # What is known of a question follows from all sets of its attributes.

@@ -19,7 +19,7 @@ from app.spaces.queries.forms import kind_of
 from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
-from app.spaces.questions import Cells, Sum
+from app.spaces.questions import Cells, Sum, check_told
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
 from app.spaces.workload_request import WorkloadRequest
@@ -31,6 +31,8 @@ MOST_MARGINALS, MOST_NUMBERS = 1 << 14, 1 << 26
 MOST_VALUES, VALUE_BYTES = 1 << 22, 192
 #: The kinds of recorded questions that may ask for counts.
 _COUNTED = ("marginal", "predicate", "product", "local", "hierarchy")
+#: Those that are statistics.
+_STATISTICS = ("sum", "mean", "variance", "quantile", "share", "ratio")
 
 
 def too_many_values(space: Space, name: str) -> str | None:
@@ -52,10 +54,15 @@ def values_bytes(space: Space) -> int:
     return VALUE_BYTES * values if values <= MOST_VALUES else 0
 
 
-def compiled(space: Space, asked: WorkloadRequest) -> Workload:
+def compiled(space: Space, asked: WorkloadRequest, *, published: bool = False) -> Workload:
     """The workload that a request states.
 
     Attributes whose values are counted in bins at first are asked in these.
+
+    Args:
+        space: of the data set.
+        asked: the request.
+        published: whether it is that of a publication, which holds statistics too.
 
     Raises:
         InvalidRequest: when the data set has no such workload, or it asks for too much.
@@ -78,25 +85,27 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
         axis = _axis(space, asked.ranges)
         return Ranges(axis, cells_of(space, axis))
     questions: list[Sum | Cells] = []
+    statistics: dict[int, CompiledStatistic] = {}
     for number, query in enumerate(asked.queries or asked.recorded or ()):
         still_wanted()
         try:
             found = parse_query(query).compiled(space) if asked.queries else from_canonical(space, query, {})
             if isinstance(found, CompiledStatistic):
-                raise InvalidQuery(f"a {found.kind} is asked in sessions: a workload asks for counts")
-            if found.is_zero:
+                statistics[number] = _told(found, published=published)
+            elif found.is_zero:
                 raise InvalidQuery("no record can satisfy the conditions, so the answer is 0: leave it out")
-            questions.append(_released(space, found))
+            else:
+                questions.append(_released(space, found))
         except CuratorError as error:
             # Those of a publication were asked for as tables.
             raise InvalidRequest(f"question {number + 1} of the workload: {error.detail}") from None
-    if not any(question.attributes for question in questions):
+    if not statistics and not any(question.attributes for question in questions):
         raise InvalidRequest(
             "the questions tell nothing apart, and ask for the number of all records: a session tells it"
         )
     if all(isinstance(question, Cells) for question in questions):
-        return Marginals(tuple(question.marginal_of(space.shape) for question in questions))
-    return Sums(tuple(questions))
+        return Marginals(tuple(question.marginal_of(space.shape) for question in questions), statistics)
+    return Sums(tuple(questions), statistics)
 
 
 def _released(space: TableSpace, found: Query) -> Sum | Cells:
@@ -108,16 +117,33 @@ def _released(space: TableSpace, found: Query) -> Sum | Cells:
     return Cells(question.marginal_of(space.shape))
 
 
+def _told(found: CompiledStatistic, *, published: bool) -> CompiledStatistic:
+    """A statistic that a publication can hold.
+
+    Raises:
+        InvalidQuery: when it cannot, or the release is none.
+    """
+    if not published:
+        raise InvalidQuery(f"a {found.kind} is asked in sessions, and published; other releases are of counts")
+    if found.counts.is_zero:
+        raise InvalidQuery("no record can satisfy the conditions, so there is no answer: leave it out")
+    check_told(found.counts.question.cells)
+    return found
+
+
 def counts_records(question: Sum | Cells) -> bool:
     """Whether each number that is asked for counts records: the weights of a sum are 0 and 1."""
     return isinstance(question, Cells) or set(np.unique(question.on(question.partitions)).tolist()) <= {0.0, 1.0}
 
 
-def is_counted(space: Space, form: Mapping[str, Any]) -> bool:
-    """Whether a question of this canonical form asks for counts of a table's records, as a publication holds them."""
-    if not isinstance(space, TableSpace) or kind_of(form) not in _COUNTED:
+def is_published(space: Space, form: Mapping[str, Any]) -> bool:
+    """Whether a question of this canonical form asks for what a publication holds: counts of a table's records, or a
+    statistic of them."""
+    if not isinstance(space, TableSpace) or kind_of(form) not in (*_COUNTED, *_STATISTICS):
         return False
     found = from_canonical(space, form, {})
+    if isinstance(found, CompiledStatistic):
+        return not found.counts.is_zero
     return not found.is_zero and counts_records(_released(space, found))
 
 

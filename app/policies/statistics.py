@@ -5,6 +5,7 @@ Where too few records may be left for a ratio to mean anything there is no value
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import numpy as np
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
 from app.estimation.tails import normal_quantile
-from app.measurements.strategies.tables import EXACT_BITS, Moment
+from app.measurements.pieces import Counts, pieces_of
+from app.measurements.record import Measurement
+from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
 from app.policies.kinds import Kind
 from app.policies.moments import Mean, Sum, Variance
 from app.policies.quantiles import Quantile
@@ -36,6 +39,27 @@ _KINDS: dict[str, type[Kind[Any]]] = {
     "weighted mean": WeightedMean,
     "weighted quantile": WeightedQuantile,
 }
+
+
+def take_in(
+    measurement: Measurement[TableStrategy], counts: Residuals, moments: MutableMapping[Moment, Residuals]
+) -> None:
+    """Take in what was measured of a table, of counts and of moments of numbers.
+
+    Args:
+        measurement: of the table.
+        counts: what is known of its counts.
+        moments: what is known of every moment that was measured.
+    """
+    for moment, piece in pieces_of(measurement):
+        if moment is None:
+            counts.add(piece)
+            continue
+        assert isinstance(piece, Counts)
+        known = moments.get(moment)
+        if known is None:
+            known = moments[moment] = counts.untold()
+        known.add(piece)
 
 
 def is_sound(query: CompiledStatistic, capacity: int) -> bool:

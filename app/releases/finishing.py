@@ -24,8 +24,9 @@ from app.releases.noisy_blocks import NoisyBlocks
 from app.releases.power import low_rank
 from app.releases.publication import missing, published
 from app.releases.rounds import learnt
-from app.releases.table_results import CONFIDENCE, Answers, Records, nearest, synthetic, unbiased
-from app.releases.workloads import Cuts, Workload
+from app.releases.statistics import told
+from app.releases.table_results import CONFIDENCE, Answers, Records, Told, nearest, synthetic, unbiased
+from app.releases.workloads import Cuts, TableWorkload, Workload
 from app.spaces.partition import Partition
 from app.spaces.tensor import DenseTensor
 
@@ -85,14 +86,14 @@ class Outcome:
 
     Attributes:
         answers: of the workload's questions.
-        agreeing: whether these are whole numbers that add up to one another.
+        agreeing: whether the counts among these are whole numbers that add up to one another.
         records: synthetic records; None where none are made.
         edges: values of the cells of a graph or a matrix; None of a table.
         summary: JSON of what is to be said of it.
         converged: whether what was looked for was found to its tolerance.
     """
 
-    answers: Sequence[Answers]
+    answers: Sequence[Answers | Told]
     agreeing: bool = False
     records: Records | None = None
     edges: EdgeValues | None = None
@@ -124,17 +125,38 @@ def finish(job: Job, progress: Progress) -> Outcome:
         answers, converged = nearest(job.workload, residuals, releases, progress)
         return Outcome(answers, converged=converged)
     if job.method == "publication":
-        tables = published(job.workload, residuals, job.seed, progress)
-        summary = {"records": len(tables.records.codes), "seed": job.seed, "tables": len(tables.answers)}
-        if (within := job.options.get("within")) is not None:
-            lacking = missing(job.workload.questions, residuals, within, job.unit_epsilon)
-            summary |= {"within": within, "missing": [each.document() for each in lacking]}
-        return Outcome(tables.answers, agreeing=True, summary=summary, converged=tables.converged)
+        return _published(job, job.workload, residuals, releases, progress)
     if job.method == "synthetic_table":
         made = synthetic(job.workload, residuals, releases, job.options.get("records"), job.seed, progress)
         summary = {"records": len(made.records.codes), "seed": job.seed, "discrepancy": made.discrepancy}
         return Outcome(made.answers, records=made.records, summary=summary, converged=made.converged)
     return Outcome(unbiased(residuals, job.workload.questions, progress))
+
+
+def _published(
+    job: Job,
+    workload: TableWorkload,
+    residuals: Residuals,
+    measured: Sequence[Measurement[TableStrategy]],
+    progress: Progress,
+) -> Outcome:
+    """Tables of counts that agree, and statistics beside them."""
+    made = published(workload.counted, residuals, job.seed, progress)
+    counts, shares = made.answers[: len(workload.questions)], made.answers[len(workload.questions) :]
+    statistics = told(workload, job.empty, measured, shares)
+    numbers = [place for place in range(len(workload.tables)) if place not in statistics]
+    answers: list[Answers | Told] = [*counts]
+    for place, each in sorted(statistics.items()):
+        answers.insert(place, each)
+    summary: dict[str, Any] = {"records": len(made.records.codes), "seed": job.seed, "tables": len(answers)}
+    if statistics:
+        untold = [place + 1 for place, each in sorted(statistics.items()) if np.isnan(each.estimates.values).all()]
+        summary["untold"] = untold
+    if (within := job.options.get("within")) is not None:
+        lacking = missing(workload.questions, residuals, within, job.unit_epsilon)
+        summary["within"] = within
+        summary["missing"] = [each.document() | {"table": numbers[each.table - 1] + 1} for each in lacking]
+    return Outcome(answers, agreeing=True, summary=summary, converged=made.converged)
 
 
 def _learnt(job: Job, construction: MarginalConstruction, progress: Progress) -> Outcome:

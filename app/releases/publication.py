@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,16 +35,19 @@ from app.measurements.noise import Noise
 from app.measurements.noise_search import GREATEST_SCALE, cheapest_noise
 from app.measurements.strategies.tables import TableStrategy
 from app.patience import Progress
-from app.releases.table_results import CONFIDENCE, Answers, Made, Table, estimated
+from app.releases.table_results import CONFIDENCE, Answers, Made, Records, Table, counted, estimated
 from app.releases.workloads import TableWorkload
 from app.spaces.partition import Partition
+from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.questions import Cells, Question, Sum
+from app.spaces.table import TableSpace
 from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.workload_request import WorkloadRequest
 from app.spaces.zeros import NO_ZEROS, Zeros
 
 #: Of manifests.
 FORMAT = 2
-#: What is said of every publication.
+#: What is said of publications of counts.
 NOTES = (
     "All tables count the same made records, which were looked for so that the tables come near to the best answers of "
     "each alone. So they add up to one another, and every value is a whole number, none negative.",
@@ -51,6 +55,18 @@ NOTES = (
     "the value. It says nothing of what bounds of values or of records a person cut off when the data were registered.",
     "standard_error: how far the value may be off, as far as it is known.",
     "What was measured has noise that protects whoever is in the data; the tables are made of that alone.",
+)
+#: What is said of those of statistics too.
+_WITH_STATISTICS = (
+    "All tables of counts, and all shares, are of the same made records, which were looked for so that the tables come "
+    "near to the best answers of each alone. So they agree with one another: counts are whole numbers that add up, "
+    "none negative, and shares are quotients of counts.",
+    "Other statistics, and all that is weighted, are not of made records: each follows by itself from what was "
+    "measured, in the unit of its question. A mean need not be a sum over a count to the last digit.",
+    "A statistic without a value: nothing that was measured tells it, or it may be of nobody.",
+    f"low and high: a {CONFIDENCE:.0%} interval of the truth, by the noise of what was measured; it also holds the "
+    "value. It says nothing of what bounds of values or of records a person cut off when the data were registered.",
+    *NOTES[2:],
 )
 #: Rounds of moves at most; in each one attribute's values are looked at for so many records.
 _ROUNDS, _LOOKED_AT = 600, 1 << 14
@@ -193,6 +209,30 @@ def moves_looked_at(workload: TableWorkload, records: float | None) -> float:
     return _ROUNDS * rows * named / max(1, len(sizes))
 
 
+def notes_of(workload: TableWorkload) -> list[str]:
+    """What is said of a publication."""
+    return list(_WITH_STATISTICS if workload.statistics else NOTES)
+
+
+def stated(
+    space: TableSpace, workload: TableWorkload, asked: WorkloadRequest, number: int, total: int | None
+) -> dict[str, Any]:
+    """What a manifest says that a table of a publication is of.
+
+    Args:
+        space: of the data set.
+        workload: of the publication.
+        asked: the same in words.
+        number: of the table, from 1 on.
+        total: the sum of its values.
+    """
+    table = workload.tables[number - 1]
+    if isinstance(table, CompiledStatistic):
+        listed = asked.queries or asked.recorded or ()
+        return {"question": listed[number - 1], "counts": None, "sum": None}
+    return {"counts": counted(space, table), "sum": total}
+
+
 def published(workload: TableWorkload, residuals: Residuals, seed: int, progress: Progress) -> Made:
     """Tables that agree with one another, each count with its interval, and the records that they count.
 
@@ -200,7 +240,7 @@ def published(workload: TableWorkload, residuals: Residuals, seed: int, progress
     numbers that do.
 
     Args:
-        workload: the tables.
+        workload: the tables, all of them of counts.
         residuals: which have taken in all that was measured.
         seed: of what is drawn at random.
         progress: told from time to time.
@@ -208,6 +248,9 @@ def published(workload: TableWorkload, residuals: Residuals, seed: int, progress
     Raises:
         InvalidRequest: for more records than are made.
     """
+    questions = workload.questions
+    if not questions:
+        return Made([], Records((), (), np.zeros((0, 0), np.int64)), converged=True)
     rng = np.random.Generator(np.random.Philox(key=seed))
     table, fits = Table.of(workload, residuals), LocalFits(residuals)
     number = round(table.total)
@@ -218,13 +261,16 @@ def published(workload: TableWorkload, residuals: Residuals, seed: int, progress
         )
     best = _Best(residuals, fits)
     targets = []
-    for place, question in enumerate(workload.questions):
+    for place, question in enumerate(questions):
         targets.append(_target(question, table, best, number))
-        progress(0.4 * (place + 1) / len(workload.questions))
-    codes = table.records_like(fits, workload.questions, number, rng, lambda part: progress(0.4 + 0.2 * part))
+        progress(0.4 * (place + 1) / len(questions))
+    if table.axes:
+        codes = table.records_like(fits, questions, number, rng, lambda part: progress(0.4 + 0.2 * part))
+    else:
+        codes = np.zeros((number, 0), np.int64)
     codes = moved(codes, table.sizes, targets, rng, lambda part: progress(0.6 + 0.4 * part), table.zeros)
     answers = []
-    for question, target in zip(workload.questions, targets, strict=True):
+    for question, target in zip(questions, targets, strict=True):
         counts = np.bincount(target.places(codes), minlength=question.cells).astype(np.float64)
         values = question.of(counts.reshape([cells.cells for cells in question.partitions]), question.partitions)
         answers.append(Answers(question, _whole(estimated(question, values, residuals, best.standard_errors))))

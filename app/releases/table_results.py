@@ -28,6 +28,7 @@ from app.releases.fitting import MOST_CELLS, fit, known_of, projection
 from app.releases.synthetic_table import from_marginals, listed, rounded
 from app.releases.workloads import Marginals, TableWorkload
 from app.spaces.partition import Marginal, Partition
+from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.questions import Cells, Product, Question, Sum
 from app.spaces.table import TableSpace
 from app.spaces.tensor import Array, FloatArray, IntArray
@@ -37,6 +38,8 @@ from app.spaces.zeros import Zeros
 CONFIDENCE = 0.95
 #: The columns of numbers in tables, behind those of attributes.
 NUMBERS = ("value", "standard_error", "low", "high")
+#: The column of the parts at which quantiles are.
+LEVEL = "q"
 #: Conditions that tell more cells apart are not told in words.
 _MOST_TOLD = 256
 
@@ -49,9 +52,20 @@ class Answers:
     estimates: Estimates
 
 
-def axes_of(answers: Answers) -> tuple[int, ...]:
-    """The attributes whose cells answers are told apart by."""
-    return answers.question.attributes if answers.question.shape else ()
+@dataclass(frozen=True, eq=False)
+class Told:
+    """The answers of a statistic, flat, in the order of its labels and in its own unit; NaN where there is none.
+
+    Attributes:
+        query: the statistic.
+        estimates: of it.
+        steps: of a statistic of made records, by how much at most one of them that moves changes each answer; None of
+            others.
+    """
+
+    query: CompiledStatistic
+    estimates: Estimates
+    steps: FloatArray | None = None
 
 
 def distinct(names: Iterable[str], taken: Collection[str]) -> list[str]:
@@ -74,15 +88,37 @@ def columns_of(space: TableSpace) -> list[str]:
     return distinct(space.names, ("question", "table", *NUMBERS))
 
 
-def labels_of(space: TableSpace, answers: Answers) -> list[pa.Array]:
-    """The label of each answer's cell of each of these attributes, as text: an array an attribute, in the answers'
-    order; null of records without a value."""
-    shape, found = answers.question.shape, []
+def named_columns(space: TableSpace) -> list[str]:
+    """The columns that tables of answers may have, in their order: those of attributes, and that of the parts at which
+    quantiles are."""
+    called = columns_of(space)
+    return [*called, *distinct([LEVEL], called)]
+
+
+def labels_of(space: TableSpace, answers: Answers | Told) -> dict[str, pa.Array]:
+    """By column the label of each answer's cell, as text, in the answers' order; null of records without a value.
+
+    Columns are those that the answers are told apart by, in the order of :func:`named_columns`.
+    """
+    *called, level = named_columns(space)
+    if isinstance(answers, Told):
+        groups = len(answers.query.base.labels)
+        axes = [
+            (called[space.names.index(axis["attribute"])] if place < groups else level, axis["labels"])
+            for place, axis in enumerate(answers.query.labels)
+        ]
+    elif answers.question.shape:
+        cells = zip(answers.question.attributes, answers.question.partitions, strict=True)
+        axes = [(called[axis], space.values[axis].labels(partition.listed())) for axis, partition in cells]
+    else:
+        axes = []
+    shape = [len(labels) for _, labels in axes]
     codes = np.indices(shape).reshape(len(shape), answers.estimates.values.size)
-    for place, axis in enumerate(axes_of(answers)):
-        told = pa.array(list(space.values[axis].labels(answers.question.partitions[place].listed()))).cast(pa.string())
-        found.append(told.take(pa.array(codes[place])))
-    return found
+    found = {
+        name: pa.array(list(labels)).cast(pa.string()).take(pa.array(own))
+        for (name, labels), own in zip(axes, codes, strict=True)
+    }
+    return {name: found[name] for name in (*called, level) if name in found}
 
 
 def counted(space: TableSpace, question: Question) -> list[dict[str, str]] | None:

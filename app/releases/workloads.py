@@ -8,28 +8,53 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from app.spaces.partition import Marginal, Partition
+from app.spaces.queries.share import CompiledShare
+from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.questions import Cells, Sum
 
 
 class TableWorkload(ABC):
     """A workload of a table."""
 
+    #: Of a publication what is asked beside counts, by its place among all that is asked.
+    statistics: Mapping[int, CompiledStatistic] = MappingProxyType({})
+
     @property
     @abstractmethod
     def questions(self) -> Sequence[Sum | Cells]:
-        """The questions one by one; for ranges the counts that they sum."""
+        """The questions for counts one by one; for ranges the counts that they sum."""
+
+    @property
+    def tables(self) -> Sequence[Sum | Cells | CompiledStatistic]:
+        """All that is asked, in its order."""
+        counts, places = iter(self.questions), range(len(self.questions) + len(self.statistics))
+        return [self.statistics[place] if place in self.statistics else next(counts) for place in places]
+
+    @property
+    def counted(self) -> TableWorkload:
+        """The counts that it asks for, and behind them those that its shares follow from: of each the cells that it
+        tells apart."""
+        if not self.statistics:
+            return self
+        cells = [each.question.marginal for each in self.statistics.values() if isinstance(each, CompiledShare)]
+        if all(isinstance(question, Cells) for question in self.questions):
+            own = [question.marginal for question in self.questions if isinstance(question, Cells)]
+            return Marginals((*own, *cells))
+        return Sums((*self.questions, *map(Cells, cells)))
 
     @property
     def numbers(self) -> int:
         """How many numbers are asked for."""
-        return sum(math.prod(question.shape) for question in self.questions)
+        counts = sum(math.prod(question.shape) for question in self.questions)
+        return counts + sum(statistic.numbers for statistic in self.statistics.values())
 
     @property
     def marginal(self) -> Marginal:
@@ -66,9 +91,11 @@ class Marginals(TableWorkload):
 
     Attributes:
         marginals: each of at least one cell.
+        statistics: what is asked beside them.
     """
 
     marginals: tuple[Marginal, ...]
+    statistics: Mapping[int, CompiledStatistic] = field(default_factory=dict)
 
     @property
     def questions(self) -> Sequence[Sum | Cells]:
@@ -88,9 +115,10 @@ class Marginals(TableWorkload):
 
 @dataclass(frozen=True, eq=False)
 class Sums(TableWorkload):
-    """Questions one by one, each for one sum or for the cells of a marginal."""
+    """Questions one by one, each for one sum or for the cells of a marginal, and statistics beside them."""
 
     asked: tuple[Sum | Cells, ...]
+    statistics: Mapping[int, CompiledStatistic] = field(default_factory=dict)
 
     @property
     def questions(self) -> Sequence[Sum | Cells]:

@@ -25,6 +25,7 @@ from app.patience import Check, while_wanted
 from app.privacy.errors import InvalidBudget
 from app.services.datasets import Datasets
 from app.services.release_request import parse_release
+from app.spaces.workload_request import WorkloadRequest
 
 
 class Plans:
@@ -212,5 +213,5 @@ def _declared(asked: Mapping[str, Any]) -> PublicDataset:
     return dataset
 
 
-def _no_session(id: str) -> list[dict[str, Any]]:
+def _no_session(id: str) -> WorkloadRequest:
     raise InvalidRequest("tables: a plan is of queries")

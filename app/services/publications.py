@@ -21,11 +21,12 @@ from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 from app.curator.opening import Opening
 from app.curator.planners.workload import WorkloadPlan
 from app.declarations.errors import InvalidRequest
-from app.releases.publication import FORMAT, NOTES
-from app.releases.table_results import CONFIDENCE, NUMBERS, counted
+from app.releases.publication import FORMAT, notes_of, stated
+from app.releases.table_results import CONFIDENCE, NUMBERS
 from app.releases.workloads import TableWorkload
 from app.services.dummy_records import encoded
 from app.spaces.table import TableSpace
+from curator_client.words import words
 
 #: The most rows of a sheet: what spreadsheets hold.
 MOST_ROWS = (1 << 20) - 1
@@ -33,10 +34,31 @@ MOST_ROWS = (1 << 20) - 1
 _MOST_TEXT = 32_767
 #: How many rows are written at a time.
 _BATCH = 10_000
-#: Columns of numbers, and how they are read.
-_KINDS = {name: float if name == "standard_error" else int for name in NUMBERS}
+#: Columns of numbers, and how they are read, of counts and of statistics.
+_KINDS = {name: float if name == "standard_error" else int for name in NUMBERS}, dict.fromkeys(NUMBERS, float)
+#: Where a table of all says which of them are statistics.
+_STATISTICS = b"statistics"
 #: When a workbook was written, as it says so itself.
 _WRITTEN = re.compile(rb"<dcterms:(?:created|modified)[^>]*>[^<]*")
+
+
+def typed(table: pa.Table, statistics: Sequence[int]) -> pa.Table:
+    """All tables of a publication as they are kept: whole numbers where there are no statistics, else numbers, and
+    which tables are not whole.
+
+    Args:
+        table: of all of them.
+        statistics: the numbers of those that are statistics, ascending.
+    """
+    if statistics:
+        return table.replace_schema_metadata({_STATISTICS: orjson.dumps(list(statistics))})
+    return _whole(table)
+
+
+def _whole(table: pa.Table) -> pa.Table:
+    for name in ("value", "low", "high"):
+        table = table.set_column(table.column_names.index(name), name, table.column(name).cast(pa.int64()))
+    return table
 
 
 def numbered(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -57,6 +79,10 @@ def one(table: pa.Table, number: int) -> pa.Table:
         number: from 1 on.
     """
     found = table.filter(pc.equal(table.column("table"), number)).drop_columns(["table"])
+    metadata = table.schema.metadata or {}
+    if _STATISTICS in metadata:
+        found = found.replace_schema_metadata(None)
+        found = found if number in orjson.loads(metadata[_STATISTICS]) else _whole(found)
     empty = [name for name in _attributes(found) if found.column(name).null_count == len(found)]
     return found.drop_columns(empty)
 
@@ -84,13 +110,13 @@ def manifest(
     assert isinstance(space, TableSpace)
     assert isinstance(plan, WorkloadPlan)
     assert isinstance(plan.workload, TableWorkload)
+    asked = opening.request.workload.workload
     told = [
         {
             "table": number,
             "attributes": _attributes(each),
-            "counts": counted(space, plan.workload.questions[number - 1]),
+            **stated(space, plan.workload, asked, number, pc.sum(each.column("value")).as_py()),
             "rows": len(each),
-            "sum": pc.sum(each.column("value")).as_py(),
             "sha256": digest(each),
         }
         for number, each in numbered(table)
@@ -106,7 +132,7 @@ def manifest(
         "measurements": [*known, *(hashlib.sha256(line).hexdigest() for line in made)],
         "head_hash": head,
         "tables": told,
-        "notes": list(NOTES),
+        "notes": notes_of(plan.workload),
     }
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
@@ -170,7 +196,8 @@ def differing(book: bytes, tables: Mapping[int, bytes], manifest: Mapping[str, A
         manifest: that was checked.
     """
     try:
-        sheets = [(f"table {number}", *_typed(content)) for number, content in sorted(tables.items())]
+        beside = {told["table"] for told in manifest["tables"] if "question" in told}
+        sheets = [(f"table {k}", *_typed(content, _KINDS[k in beside])) for k, content in sorted(tables.items())]
     except (ValueError, OverflowError, csv.Error):
         return ["tables.xlsx cannot be held against tables that are none"]
     due = ZipFile(io.BytesIO(_book(sheets, list(_notes(manifest)))))
@@ -192,14 +219,14 @@ def _part(book: ZipFile, name: str) -> bytes:
     return _WRITTEN.sub(b"", book.read(name)) if name == "docProps/core.xml" else book.read(name)
 
 
-def _typed(content: bytes) -> tuple[list[str], Iterable[Sequence[Any]]]:
+def _typed(content: bytes, columns: Mapping[str, type]) -> tuple[list[str], Iterable[Sequence[Any]]]:
     """The header of a CSV file, and its rows with numbers in their columns.
 
     Raises:
         ValueError, OverflowError, csv.Error: when there is none.
     """
     header, *rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
-    kinds = [_KINDS.get(name, str) for name in header]
+    kinds = [columns.get(name, str) for name in header]
     return header, [[None if not text else kind(text) for kind, text in zip(kinds, row, strict=True)] for row in rows]
 
 
@@ -215,7 +242,10 @@ def _notes(manifest: Mapping[str, Any]) -> Iterator[str]:
         f"{manifest['confidence']:.0%}. What was measured for this release alone had epsilon {manifest['epsilon']:g}."
     )
     for told in manifest["tables"]:
-        yield f"table {told['table']}: {_counted(told['attributes'], told['counts'])}; {told['sum']:,} together"
+        if "question" in told:
+            yield f"table {told['table']}: {words(told['question'])}"
+        else:
+            yield f"table {told['table']}: {_counted(told['attributes'], told['counts'])}; {told['sum']:,} together"
     yield from manifest["notes"]
 
 

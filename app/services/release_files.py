@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.releases.finishing import Outcome
-from app.releases.table_results import axes_of, columns_of, labels_of
+from app.releases.table_results import Told, labels_of, named_columns
 from app.services.edge_tables import edge_table
+from app.services.publications import typed
 from app.spaces.partition import Partition
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
@@ -42,18 +43,18 @@ def _answers(space: TableSpace, outcome: Outcome) -> pa.Table:
     question does not name it), the value, its standard error and the 95% interval (null where none is known). An
     attribute that is called like one of these has an underscore behind its name.
     """
-    named, called = sorted({axis for each in outcome.answers for axis in axes_of(each)}), columns_of(space)
-    parts: dict[str, list[pa.Array]] = {name: [] for name in ("question", *(called[axis] for axis in named))}
-    for number, each in enumerate(outcome.answers):
-        parts["question"].append(pa.array(np.full(each.estimates.values.size, number, np.int32)))
-        told = dict(zip(axes_of(each), labels_of(space, each), strict=True))
-        for axis in named:
+    labels = [labels_of(space, each) for each in outcome.answers]
+    named = [name for name in named_columns(space) if any(name in told for told in labels)]
+    parts: dict[str, list[pa.Array]] = {name: [] for name in ("question", *named)}
+    for number, (each, told) in enumerate(zip(outcome.answers, labels, strict=True)):
+        size = each.estimates.values.size
+        parts["question"].append(pa.array(np.full(size, number, np.int32)))
+        for name in named:
             # Cells of several questions may be called otherwise: one column holds what all of them are called.
-            labels = told[axis] if axis in told else pa.nulls(each.estimates.values.size, pa.string())
-            parts[called[axis]].append(labels)
+            parts[name].append(told[name] if name in told else pa.nulls(size, pa.string()))
     columns = {name: pa.concat_arrays(arrays) for name, arrays in parts.items()}
-    columns["value"] = pa.array(np.concatenate([each.estimates.values.reshape(-1) for each in outcome.answers]))
     known = {
+        "value": [each.estimates.values for each in outcome.answers],
         "standard_error": [each.estimates.standard_errors for each in outcome.answers],
         "low": [each.estimates.lows for each in outcome.answers],
         "high": [each.estimates.highs for each in outcome.answers],
@@ -64,12 +65,11 @@ def _answers(space: TableSpace, outcome: Outcome) -> pa.Table:
 
 
 def _tables(space: TableSpace, outcome: Outcome) -> pa.Table:
-    """The same of tables that agree, numbered from 1 on: whole numbers, and the ends of intervals too."""
+    """The same of tables that agree, numbered from 1 on: whole numbers, and the ends of intervals too, but for
+    statistics."""
     found = _answers(space, outcome)
     found = found.set_column(0, "table", pc.add(found.column("question"), pa.scalar(1, pa.int32())))
-    for name in ("value", "low", "high"):
-        found = found.set_column(found.column_names.index(name), name, found.column(name).cast(pa.int64()))
-    return found
+    return typed(found, [number for number, each in enumerate(outcome.answers, 1) if isinstance(each, Told)])
 
 
 def _labels(space: TableSpace, axis: int, partition: Partition) -> pa.Array:

@@ -17,7 +17,7 @@ from app.spaces.workload_request import MOST_NAMED, WorkloadRequest
 
 
 class OfSession(Model):
-    """The counts and tables of counts that a session answered."""
+    """The counts, tables of counts and statistics that a session answered."""
 
     session: str = Field(min_length=1, max_length=64)
 
@@ -56,17 +56,17 @@ class ReleaseRequest(ReleaseOptions):
             raise ValueError("epsilon: must be above 0, but for method publication")
         return self
 
-    def asking(self, recorded: Callable[[str], list[dict[str, Any]]]) -> ReleaseRequest:
+    def asking(self, recorded: Callable[[str], WorkloadRequest]) -> ReleaseRequest:
         """The same with a workload.
 
         Args:
-            recorded: the questions that a session of this id answered, as its transcript has them.
+            recorded: the questions that a session of this id answered.
         """
         match self.tables:
             case None:
                 return self
             case OfSession(session=session):
-                workload = WorkloadRequest(recorded=recorded(session))
+                workload = recorded(session)
             case queries:
                 workload = WorkloadRequest(queries=queries)
         return self.model_copy(update={"workload": workload, "tables": None})

@@ -25,6 +25,8 @@ from app.releases.finishing import Job, finish
 from app.releases.workloads import Cuts, Workload
 from app.services.closed_forms import Damaged, opened, sealed
 from app.services.release_files import tables_of
+from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.questions import Question
 
 #: The kinds of both forms.
 TASK, _RESULT = "release-task", "release-result"
@@ -159,8 +161,12 @@ class Result:
                 raise Damaged(f"the table {name} of a {_RESULT} is no Arrow file") from error
             if isinstance(workload, Cuts) or name == "records":
                 continue
-            if table.num_rows != sum(math.prod(question.shape) for question in workload.questions):
+            if table.num_rows != sum(_rows(asked) for asked in workload.tables):
                 raise Damaged(f"the table {name} of a {_RESULT} has not as many rows as were asked for")
+
+
+def _rows(asked: Question | CompiledStatistic) -> int:
+    return asked.numbers if isinstance(asked, CompiledStatistic) else math.prod(asked.shape)
 
 
 def carried_out(content: bytes, progress: Progress) -> bytes:

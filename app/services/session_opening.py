@@ -19,7 +19,7 @@ from app.curator.opening import Opening, Pins
 from app.curator.plan import EvidencePlan
 from app.curator.request import SessionRequest, parse_request, parse_session
 from app.curator.session import Session
-from app.curator.workloads import is_counted
+from app.curator.workloads import is_published
 from app.declarations.errors import InvalidRequest
 from app.patience import Check, while_wanted
 from app.privacy.ledger import total
@@ -49,7 +49,7 @@ from app.services.ports import (
 from app.services.principals import Principal
 from app.services.release_request import parse_release
 from app.services.views import release_view, session_view
-from app.spaces.workload_request import MOST_NAMED
+from app.spaces.workload_request import MOST_NAMED, WorkloadRequest
 from curator_client.proofs import records
 
 #: Bytes of the records of all measurements that a session starts from.
@@ -159,14 +159,16 @@ class SessionOpener:
         release = release.asking(partial(self._answered, actor, release.dataset))
         return self._prepare(actor, partial(parse_request, release.session()), key, check, release.document())
 
-    def _answered(self, actor: Principal, dataset: str, id: str) -> list[dict[str, Any]]:
-        """The questions for counts that a session of the actor's on a data set answered, as its transcript has them.
+    def _answered(self, actor: Principal, dataset: str, id: str) -> WorkloadRequest:
+        """The counts and statistics that a session of the actor's on a data set answered: as they were asked, or where
+        its transcript has not the words of all of them in their canonical forms.
 
         Raises:
             NotFound: when there is no such session of his.
             InvalidRequest: when it answered none, or too many.
         """
         found: dict[bytes, dict[str, Any]] = {}
+        asked: dict[bytes, dict[str, Any]] = {}
         with self._store.read() as tx:
             row = tx.session(id)
             if row is None or row.dataset != dataset or (row.owner != actor.name and actor.role != "admin"):
@@ -175,17 +177,24 @@ class SessionOpener:
             while lines := tx.entry_lines(id, sequence, _PAGE):
                 sequence = lines[-1][0]
                 for _, line in lines:
-                    form = orjson.loads(line).get("query")
-                    if form is not None and is_counted(space, form):
-                        found[orjson.dumps(form, option=orjson.OPT_SORT_KEYS)] = form
+                    entry = orjson.loads(line)
+                    form = entry.get("query")
+                    if form is None or not is_published(space, form):
+                        continue
+                    name = orjson.dumps(form, option=orjson.OPT_SORT_KEYS)
+                    found[name] = form
+                    if isinstance(entry.get("asked"), dict):
+                        asked[name] = entry["asked"]
         if not found:
             raise InvalidRequest(
-                "tables.session: it has answered no question for counts of records that its transcript tells in full: "
-                "name the tables"
+                "tables.session: it has answered no question for counts of records, or a statistic of them, that its "
+                "transcript tells in full: name the tables"
             )
         if len(found) > MOST_NAMED:
             raise InvalidRequest(f"tables.session: it has answered more than {MOST_NAMED:,}: name the tables")
-        return list(found.values())
+        if asked.keys() == found.keys():
+            return WorkloadRequest(queries=list(asked.values()))
+        return WorkloadRequest(recorded=list(found.values()))
 
     def _prepare(
         self,

@@ -32,6 +32,7 @@ from app.curator.mechanisms.protocol import Target
 from app.curator.planners.contract import ContractPlan
 from app.curator.planners.workload import WorkloadPlan
 from app.declarations.errors import CuratorError
+from app.releases.table_results import Answers
 from benchmarks.harness import RESULTS, report
 from benchmarks.research import coverage_data as data
 from benchmarks.research.coverage_data import Asked, GraphWorld, TableWorld
@@ -316,6 +317,7 @@ def _chosen(played: Played, world: World) -> Asked | None:
 def _count_release(counted: Counted, setting: Setting, world: TableWorld, noise: Drawn, seed: int) -> None:
     outcome = released(setting, noise, seed)
     for answers in outcome.answers:
+        assert isinstance(answers, Answers)
         marginal = answers.question.marginal_of(setting.opening.dataset.space.shape)
         cells = tuple(marginal.partition(k) for k in range(len(marginal.attributes)))
         truth = data.counted(world, marginal.attributes, cells).reshape(-1)

@@ -91,8 +91,8 @@ def publish(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish tables of whole numbers that add up to one another, from all that was measured: a workbook, a CSV file a
-    table, and a manifest. Spends nothing unless told."""
+    """Publish tables of whole numbers that add up to one another, and statistics beside them, from all that was
+    measured: a workbook, a CSV file a table, and a manifest. Spends nothing unless told."""
     from curator_client import by, question
 
     asked = [by(*names_of(table)).count() for table in tables or ()]
@@ -119,10 +119,13 @@ def publish(
     if as_json:
         print_json(found.state.raw)
         return
+    result = found.state.result or {}
     say(f"Release {made.id}: {manifest['records']:,} records in {len(files) - 2} tables.")
     for file in files:
         say(f"Wrote {file} ({file.stat().st_size:,} bytes).")
-    for each in cast(list[Mapping[str, Any]], (found.state.result or {}).get("missing", ())):
+    for number in cast(list[int], result.get("untold", ())):
+        say(f"Table {number} has no values: nothing that was measured tells them. Ask for it in a session first.")
+    for each in cast(list[Mapping[str, Any]], result.get("missing", ())):
         reaches = "anywhere" if each["half_width"] is None else f"{each['half_width']:,.4g} counts"
         costs = "no noise is so small" if each["epsilon"] is None else f"{each['epsilon']:.3g} of epsilon would mend it"
         say(f"Intervals of table {each['table']} reach {reaches} to either side: {costs}.")

@@ -14,11 +14,11 @@ from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms.protocol import PayingState, Target
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
-from app.measurements.pieces import Counts, counts_in, pieces_of
+from app.measurements.pieces import counts_in
 from app.measurements.record import Measurement
 from app.measurements.strategies.tables import Moment, TableStrategy
 from app.policies.foretelling import Foretelling
-from app.policies.statistics import Statistics, is_sound
+from app.policies.statistics import Statistics, is_sound, take_in
 from app.policies.table import Bought, Funds, Policy, Prediction, Wanted
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.statistic import CompiledStatistic
@@ -66,15 +66,7 @@ class Evidence(PayingState):
 
     def learn(self, release: Measurement[TableStrategy]) -> None:
         """Take in what was measured."""
-        for moment, measurement in pieces_of(release):
-            if moment is None:
-                self.residuals.add(measurement)
-                continue
-            assert isinstance(measurement, Counts)
-            known = self.moments.get(moment)
-            if known is None:
-                known = self.moments[moment] = self.residuals.untold()
-            known.add(measurement)
+        take_in(release, self.residuals, self.moments)
 
 
 class Answerer:

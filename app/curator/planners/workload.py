@@ -139,6 +139,11 @@ def workload(dataset: PublicDataset, request: SessionRequest) -> Offer[WorkloadP
     check_options(dataset.space, request.workload.options, method, _OPTIONS.get(method, ()))
     if method == "publication" and not all(map(counts_records, asked.questions)):
         raise PlanInfeasible("a publication holds counts of records: leave out sums of other weights than 0 and 1")
+    if request.epsilon and not asked.counted.questions:
+        raise PlanInfeasible(
+            "what a publication spends measures counts, and all that is asked are other statistics: ask for them in "
+            "a session, and publish that with epsilon 0"
+        )
     if not request.epsilon:
         # Of what was measured before: nothing is bought, so that nothing more is ever known of the data.
         plan = partial(WorkloadPlan, max_updates=0, workload=asked, expected=None)
@@ -151,7 +156,7 @@ def workload(dataset: PublicDataset, request: SessionRequest) -> Offer[WorkloadP
         rounds = iterations(dataset, request, asked, paying)
         buys, events = rounds.buys, rounds.events
     else:
-        buys, expected = _measured(dataset, request, asked, paying)
+        buys, expected = _measured(dataset, request, asked.counted, paying)
         events = ((gaussian_of(Fraction(share), dataset.budget.order), 1),)
     plan = partial(
         WorkloadPlan,
@@ -172,7 +177,7 @@ def workload_of(space: Space, request: SessionRequest) -> Workload:
         PlanInfeasible: when the data set has no such workload.
     """
     try:
-        return compiled(space, request.workload.workload)
+        return compiled(space, request.workload.workload, published=request.workload.method == "publication")
     except InvalidRequest as error:
         raise PlanInfeasible(error.detail) from None
 
@@ -288,7 +293,10 @@ def settled(plan: WorkloadPlan, request: SessionRequest) -> SessionRequest:
     """
     parts = [part for buy in bought(plan.buys, TableStrategy) for part in buy.strategy.parts]
     searched = request.workload.method in SEARCHED and not any(part.residual for part in parts)
-    if not searched or isinstance(plan.workload, Cuts) or (isinstance(plan.workload, Marginals) and plan.workload.even):
+    if not searched or isinstance(plan.workload, Cuts):
+        return request
+    counted = plan.workload.counted
+    if isinstance(counted, Marginals) and counted.even:
         return request
     if not parts:
         return request
