@@ -6,7 +6,9 @@ of, and a user who spends the same (epsilon, delta) on each share by itself adds
 half of the price each. What is not known is divided by one at least, and cut to [0, 1]. Errors are root mean squares
 over all shares of a question that the session gave, as ratios in the same run: their geometric means over the questions
 of a survey, and the largest of those to two counts of a session. Beside them how often nominal 95% intervals hold the
-truth, and how many shares are null. Surveys are those of :mod:`benchmarks.research.statistics`.
+truth, and how many shares are null. What the session measured is published, too: the errors of
+published shares, which agree with published counts to the last digit, beside those of what a session tells of each that
+buys nothing, and how often their intervals hold. Surveys are those of :mod:`benchmarks.research.statistics`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,18 @@ from typing import Any
 
 import numpy as np
 
+from app.curator.planners.table import residuals_of
+from app.curator.workloads import compiled
+from app.estimation.intervals import Estimates
+from app.measurements.record import those
+from app.measurements.strategies.tables import TableStrategy
+from app.policies.statistics import Statistics
+from app.policies.table import Funds, Policy
 from app.privacy.ledger import Budget
+from app.releases.publication import published
+from app.releases.statistics import told as told_of
+from app.releases.workloads import TableWorkload
+from app.spaces.workload_request import WorkloadRequest
 from benchmarks.harness import report
 from benchmarks.research.statistics import DELTA, Ours, Stream, Survey, survey
 
@@ -139,12 +152,27 @@ class Alone:
         return self._rng.normal(0, math.sqrt(self._order / (2 * price * self._renyi)), size)
 
 
+def printed(ours: Ours, questions: list[Words], seed: int) -> tuple[list[Estimates], list[np.ndarray]]:
+    """The shares as they are published once all are asked, and as a session tells them then that buys nothing."""
+    dataset = ours.session.dataset
+    workload = compiled(dataset.space, WorkloadRequest(queries=questions), published=True)
+    assert isinstance(workload, TableWorkload)
+    empty, measured = residuals_of(dataset.space, dataset.records), [each.measurement for each in ours.made]
+    tables = those(measured, TableStrategy)
+    made = published(workload.counted, empty.knowing(tables), seed, lambda part: None)
+    found = told_of(workload, empty, tables, made.answers)
+    free = Statistics(Policy(empty.knowing(tables), Funds(2.0, 0.0, 0.0, pure=False, questions=None)), {})
+    alone = [query.ordered(free.shown(query, 0.95, adaptive=False).values) for query in workload.statistics.values()]
+    return [found[place].estimates for place in range(len(questions))], alone
+
+
 def row(name: str, epsilon: float, seeds: int) -> list[Any]:
     """One survey at one epsilon."""
     table = survey(name)
     questions = [{"type": "share", **words} for words in QUESTIONS[name]]
     squares: dict[tuple[int, str], list[float]] = defaultdict(list)
     held: list[bool] = []
+    held_printed: list[bool] = []
     nothing = told = 0
     for seed in range(seeds):
         ours = Ours(table, Stream("shares", questions), epsilon, seed)
@@ -153,14 +181,21 @@ def row(name: str, epsilon: float, seeds: int) -> list[Any]:
             "gaussian": Alone(table, epsilon, seed, len(questions), pure=False),
             "laplace": Alone(table, epsilon, seed, len(questions), pure=True),
         }
+        answered = [ours.ask(words) for words in questions]
+        prints, free = printed(ours, questions, seed)
         for place, words in enumerate(questions):
             whole, part = counted(table, words)
-            values, lows, highs = ours.ask(words)
+            values, lows, highs = answered[place]
             there = ~np.isnan(values) & (whole > 0)
             told, nothing = told + len(values), nothing + int(np.isnan(values).sum())
             true = part / np.maximum(whole, 1)
             squares[place, "ours"] += np.square(values - true)[there].tolist()
             held += ((lows <= true) & (true <= highs))[there].tolist()
+            put = prints[place]
+            both = there & ~np.isnan(put.values + free[place])
+            squares[place, "published"] += np.square(put.values - true)[both].tolist()
+            squares[place, "beside it"] += np.square(free[place] - true)[both].tolist()
+            held_printed += ((put.lows <= true) & (true <= put.highs))[both].tolist()
             for who, other in others.items():
                 squares[place, who] += np.square(other.divided(words) - true)[there].tolist()
     ratios = {
@@ -172,7 +207,14 @@ def row(name: str, epsilon: float, seeds: int) -> list[Any]:
         for who in ("counts", "gaussian", "laplace")
     }
     means = [math.exp(float(np.mean(np.log(own)))) for own in ratios.values()]
-    return [name, epsilon, *means, max(ratios["counts"]), float(np.mean(held)), nothing / told]
+    ours_printed = [
+        math.sqrt(np.mean(squares[place, "published"]) / np.mean(squares[place, "beside it"]))
+        for place in range(len(questions))
+        if squares[place, "beside it"]
+    ]
+    mean = math.exp(float(np.mean(np.log(ours_printed))))
+    beside = [mean, max(ours_printed), float(np.mean(held_printed))]
+    return [name, epsilon, *means, max(ratios["counts"]), float(np.mean(held)), nothing / told, *beside]
 
 
 def main() -> None:
@@ -182,6 +224,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     given = parser.parse_args()
     columns = ["survey", "epsilon", "two counts", "gaussian", "laplace", "largest", "intervals that hold", "null"]
+    columns += ["published", "largest published", "published that hold"]
     found = [row(name, epsilon, given.seeds) for name in given.surveys for epsilon in EPSILONS]
     report("shares", "Shares of a survey's records", columns, found, seeds=given.seeds)
 
