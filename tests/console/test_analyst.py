@@ -509,6 +509,21 @@ def test_tables_that_agree(service: Service, ann: Visitor, name: str) -> None:
         assert ann.get(f"{place}/files/{file}").status_code == 200
 
 
+def test_tables_without_values_are_said(service: Service, ann: Visitor) -> None:
+    """Would catch a publication that lacks what was asked for, of which its page says that all is done."""
+    numbers = {"name": "income", "lower": 0, "upper": 9, "grid": 1}
+    spec = {"name": unique("console"), "kind": "table", "records_public": True, "budget": {"epsilon": 1, "delta": 1e-6}}
+    rows = "income\n" + "5\n" * 20
+    registered = register(service.admin, {**spec, "attributes": [numbers]}, rows.encode(), "rows.csv")
+    assert registered.status_code == 201, registered.text
+    client, body = api(service, ann), {"dataset": spec["name"], "method": "publication", "epsilon": 0}
+    id = client.post("/v1/releases", json={**body, "tables": [{"type": "mean", "of": "income"}]}).json()["id"]
+    with client.stream("GET", f"/v1/releases/{id}/events") as events:
+        list(events.iter_lines())
+    told = ann.get(f"/console/releases/{id}").text
+    assert "Without values, as nothing that was measured tells them: table 1." in told
+
+
 def test_refusals_of_lanes_are_said(ann: Visitor, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error that nobody foresaw is a page, too, and says that something may have been done."""
 

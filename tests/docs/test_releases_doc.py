@@ -113,7 +113,10 @@ def test_published_tables_add_up(typed: Typed) -> None:
     manifest = json.loads((typed.folder / "tables" / "manifest.json").read_text())
     by_sex, by_age = (pandas.read_csv(typed.folder / "tables" / f"table-{number}.csv") for number in (1, 2))
     assert manifest["epsilon"] == 0
-    assert [table["sum"] for table in manifest["tables"]] == [3000, 3000]
+    assert [table["sum"] for table in manifest["tables"]] == [3000, 3000, None]
+    asked = {"type": "share", "of": {"work": "full"}, "group_by": ["sex"], "where": {}}
+    assert manifest["tables"][2]["question"] == asked
+    assert pandas.read_csv(typed.folder / "tables" / "table-3.csv")["value"].between(0, 1).all()
     assert by_sex.groupby("age")["value"].sum().to_dict() == by_age.set_index("age")["value"].to_dict()
     assert (typed.folder / "measured" / "tables.xlsx").stat().st_size > 0
     assert json.loads((typed.folder / "published.json").read_text())["cost"]["reserved"] == "0"
