@@ -53,7 +53,8 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "synthetic_table": ("records",),
     "publication": ("within",),
 }
-#: The most cells of a table that is measured whole, and of all measurements of a release together.
+#: The most cells of a table that is measured whole, and of all measurements of a release together, and of what is
+#: published.
 MOST_WHOLE, MOST_CELLS = 1 << 20, 1 << 22
 
 
@@ -139,6 +140,11 @@ def workload(dataset: PublicDataset, request: SessionRequest) -> Offer[WorkloadP
     check_options(dataset.space, request.workload.options, method, _OPTIONS.get(method, ()))
     if method == "publication" and not all(map(counts_records, asked.questions)):
         raise PlanInfeasible("a publication holds counts of records: leave out sums of other weights than 0 and 1")
+    if method == "publication" and asked.numbers > MOST_CELLS:
+        raise PlanInfeasible(
+            f"a publication has at most {MOST_CELLS:,} numbers, and these tables have {asked.numbers:,}: ask for fewer "
+            "of them, or of fewer groups"
+        )
     if request.epsilon and not asked.counted.questions:
         raise PlanInfeasible(
             "what a publication spends measures counts, and all that is asked are other statistics: ask for them in "
