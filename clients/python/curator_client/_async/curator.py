@@ -16,7 +16,6 @@ from curator_client._async.log_routes import LogRoutes
 from curator_client._async.releases import AsyncRelease
 from curator_client._async.session import AsyncSession
 from curator_client._async.waiting import Opening, opening
-from curator_client.answers import Table
 from curator_client.audit_states import AuditState
 from curator_client.calls import MOST_TRANSCRIPT, Call, Reply
 from curator_client.errors import ProtocolError, Refused
@@ -396,17 +395,17 @@ class AsyncCurator:
         self,
         dataset: str,
         *,
-        tables: Iterable[Question[Table]] | None = None,
+        tables: Iterable[Question[Any]] | None = None,
         session: str | None = None,
         epsilon: Amount = 0,
         key: str | None = None,
         **options: Any,
     ) -> AsyncRelease:
-        """Ask for a publication: tables of whole numbers that add up to one another, from all that was measured.
+        """Ask for a publication: counts that add up to one another and statistics, from all that was measured.
 
         Args:
             dataset: name of the data set.
-            tables: questions for counts by groups; or leave them out and give ``session``.
+            tables: questions; or leave them out and give ``session``.
             session: id of a session of yours: the tables are what it was asked for.
             epsilon: what may be spent to measure for it first; by default nothing.
             key: Idempotency-Key, as for :meth:`session`.

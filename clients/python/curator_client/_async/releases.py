@@ -148,7 +148,7 @@ class AsyncRelease:
         return await self._frame("answers")
 
     async def tables(self) -> list[pandas.DataFrame]:
-        """The tables of a publication: labels, a whole ``value``, its ``standard_error``, ``low`` and ``high``."""
+        """The tables of a publication: labels, ``value`` (whole of counts), ``standard_error``, ``low``, ``high``."""
         count = int(need(cast(JSON, self.state.result), "tables"))
         return [await self._frame(f"table-{number + 1}") for number in range(count)]
 

@@ -150,7 +150,7 @@ class Release:
         return self._frame("answers")
 
     def tables(self) -> list[pandas.DataFrame]:
-        """The tables of a publication: labels, a whole ``value``, its ``standard_error``, ``low`` and ``high``."""
+        """The tables of a publication: labels, ``value`` (whole of counts), ``standard_error``, ``low``, ``high``."""
         count = int(need(cast(JSON, self.state.result), "tables"))
         return [self._frame(f"table-{number + 1}") for number in range(count)]
 
