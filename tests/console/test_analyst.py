@@ -521,7 +521,7 @@ def test_tables_without_values_are_said(service: Service, ann: Visitor) -> None:
     with client.stream("GET", f"/v1/releases/{id}/events") as events:
         list(events.iter_lines())
     told = ann.get(f"/console/releases/{id}").text
-    assert "Without values, as nothing that was measured tells them: table 1." in told
+    assert "nothing that was measured tells them, or they may be of nobody: table 1." in told
 
 
 def test_refusals_of_lanes_are_said(ann: Visitor, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,11 +120,13 @@ def publish(
         print_json(found.state.raw)
         return
     result = found.state.result or {}
-    say(f"Release {made.id}: {manifest['records']:,} records in {len(files) - 2} tables.")
+    # Of statistics alone no records are made.
+    records = f"{manifest['records']:,} records in " if manifest["records"] else ""
+    say(f"Release {made.id}: {records}{len(files) - 2} tables.")
     for file in files:
         say(f"Wrote {file} ({file.stat().st_size:,} bytes).")
     for number in cast(list[int], result.get("untold", ())):
-        say(f"Table {number} has no values: nothing that was measured tells them. Ask for it in a session first.")
+        say(f"Table {number} has no values: nothing that was measured tells them, or it may be of nobody.")
     for each in cast(list[Mapping[str, Any]], result.get("missing", ())):
         reaches = "anywhere" if each["half_width"] is None else f"{each['half_width']:,.4g} counts"
         costs = "no noise is so small" if each["epsilon"] is None else f"{each['epsilon']:.3g} of epsilon would mend it"
