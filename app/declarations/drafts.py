@@ -74,6 +74,14 @@ class Numbers:
         return self.decimals == 0
 
 
+#: How cells may be written that are no numbers or dates as they stand, and what to do about it.
+WRITTEN: Mapping[str, str] = {
+    "days": "its cells look like dates that are written another way: write them as 2024-12-31",
+    "thousands": "its cells look like numbers with separators of thousands: write them without",
+    "units": "its cells look like numbers with a unit: write the numbers alone",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
     """The facts of one column that a draft needs. Private: no representation has a value.
@@ -85,6 +93,7 @@ class ColumnSummary:
         labels: the different texts, in order; None for more than :data:`MOST_LABELS`, or ones that are too long.
         numbers: where every filled cell is a number.
         dates: the first and the last, where every filled cell is an ISO date.
+        written: which of :data:`WRITTEN` every filled cell is; None where they are none of these.
     """
 
     name: str
@@ -93,6 +102,7 @@ class ColumnSummary:
     labels: tuple[str, ...] | None = field(default=None, repr=False)
     numbers: Numbers | None = field(default=None, repr=False)
     dates: tuple[datetime.date, datetime.date] | None = field(default=None, repr=False)
+    written: str | None = None
 
     @property
     def many(self) -> bool:
@@ -237,11 +247,13 @@ def _fields(summary: ColumnSummary) -> tuple[dict[str, Any] | None, list[str]]:
             return _codes([int(number) for number in numbers.few]), []
         return rounded(numbers)
     if labels is None or summary.many:
+        if summary.written is not None:
+            return None, [f"left out: {WRITTEN[summary.written]}"]
         return None, [
             "left out: free text or an identifier, too many different texts for categories. Declare the categories "
             "yourself if there is a public list of them"
         ]
-    return {"values": _spelled(labels)}, []
+    return {"values": _spelled(labels)}, [] if summary.written is None else [WRITTEN[summary.written]]
 
 
 def _codes(few: list[int]) -> dict[str, Any]:

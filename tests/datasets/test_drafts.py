@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import datetime
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -21,6 +22,7 @@ from app.declarations.drafts import (
     MOST_CODES,
     MOST_LABELS,
     PLACEHOLDER,
+    WRITTEN,
     ColumnSummary,
     Layout,
     Numbers,
@@ -172,6 +174,18 @@ class TestTexts:
         fields, notes = attribute_of(texts("remark", *(f"{SECRET}{n}" for n in range(MOST_LABELS + 1))))
         assert fields is None
         assert "free text" in notes[0]
+
+    @pytest.mark.parametrize("written", WRITTEN)
+    def test_numbers_and_dates_that_are_written_another_way(self, written: str) -> None:
+        """Would catch a column that is left out, or taken for categories, without a word of what to write instead."""
+        many = replace(texts("when", *(f"{SECRET}{n}" for n in range(MOST_LABELS + 1))), written=written)
+        fields, (note,) = attribute_of(many)
+        assert fields is None
+        assert WRITTEN[written] in note
+        assert "free text" not in note
+        fields, (note,) = attribute_of(replace(texts("share", "1%", "2%"), written=written))
+        assert fields == {"name": "share", "values": ["1%", "2%"]}
+        assert note == WRITTEN[written]
 
     def test_texts_that_differ_in_each_record_are_left_out(self) -> None:
         """Catches a short file of names: there are few of them, and each tells of one person."""

@@ -117,6 +117,33 @@ class TestText:
         found = summaries("\n".join(["x,y", *(f"{cell},1" for cell in cells)]))["x"].dates
         assert found == (dates if dates is None else tuple(map(datetime.date.fromisoformat, dates)))
 
+    @pytest.mark.parametrize(
+        ("cells", "written"),
+        [
+            (["31.12.1999", "1.2.2020"], "days"),
+            (["12/31/99", "1/2/20"], "days"),
+            (["2020/12/31"], "days"),
+            (["1.2.3"], None),
+            (["1.2.2020", "tomorrow"], None),
+            (["1.234,56", "7"], "thousands"),
+            (["1'000", "12'345'678.9"], "thousands"),
+            (["1.23.4", "7"], None),
+            (["01067", "10115"], None),
+            (["12%", "7.5 %"], "units"),
+            (["€ 5.00", "7 EUR"], "units"),
+            (["12%", "n/a"], None),
+            (["USA", "GER"], None),
+        ],
+    )
+    def test_numbers_and_dates_that_are_written_another_way(
+        self, summaries: Summarise, cells: list[str], written: str | None
+    ) -> None:
+        """Catches an admin who is told of free text, and cells of which some alone are so."""
+        found = summaries("\n".join(["x\ty", *(f"{cell}\t1" for cell in cells)]), "data.tsv")["x"]
+        assert found.written == written
+        assert found.numbers is None
+        assert found.dates is None
+
     def test_many_labels_and_long_ones_are_forgotten(self, summaries: Summarise) -> None:
         """Catches memory that grows with the file."""
         many = summaries("\n".join(["x,y", *(f"v{n},{'z' * (MOST_CHARACTERS + 1)}" for n in range(MOST_LABELS + 1))]))

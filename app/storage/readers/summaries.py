@@ -35,6 +35,15 @@ from app.storage.readers.named import SEPARATORS, named_columns
 MOST_COLUMNS = 1000
 #: Texts that are numbers and are not meant so: codes with leading zeros.
 _PADDED = r"^[+-]?0[0-9]"
+_SEPARATED = r"[+-]?[0-9]{1,3}([.,'\x{00a0}\x{2019}\x{202f} ][0-9]{3})+([.,][0-9]+)?"
+_DAY = r"[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{2}|[0-9]{4})"
+_UNIT = r"(%|‰|€|\$|£|¥|[A-Z]{3})"
+#: Of :data:`~app.declarations.drafts.WRITTEN` how every cell of a column is written, and how at least one is.
+_FORMS = {
+    "days": (both := rf"^({_DAY}|[0-9]{{4}}[./-][0-9]{{1,2}}[./-][0-9]{{1,2}}\.?)$", both),
+    "thousands": (rf"^({_SEPARATED}|[+-]?[0-9]{{1,3}}([.,][0-9]+)?)$", rf"^{_SEPARATED}$"),
+    "units": (both := rf"^({_UNIT} ?[+-]?[0-9][0-9.,]*|[+-]?[0-9][0-9.,]* ?{_UNIT})$", both),
+}
 
 
 def column_names(suffix: str, path: Path, layout: Layout, memory_limit: int) -> tuple[str, ...] | None:
@@ -105,12 +114,14 @@ class _Column:
         self._decimals: int | None = 0
         self._days: tuple[datetime.date, datetime.date] | None = None
         self._may_be_numbers = self._may_be_dates = True
+        self._forms, self._seen = set(_FORMS), set[str]()
 
     def give_up(self) -> None:
         """It holds values of no kind that can be drafted."""
         self._filled = self._filled or 1
         self._labels = None
         self._may_be_numbers = self._may_be_dates = False
+        self._forms.clear()
 
     def add(self, column: Any, *, decimal_comma: bool) -> None:
         """Cells, as an Arrow array; whether ``3,5`` is a number."""
@@ -148,6 +159,12 @@ class _Column:
 
     def _add_texts(self, values: Any, decimal_comma: bool) -> None:
         self._add_labels(values)
+        for form in tuple(self._forms):
+            every, some = _FORMS[form]
+            if not pc.all(pc.match_substring_regex(trimmed(values), every)).as_py():
+                self._forms.discard(form)
+            elif pc.any(pc.match_substring_regex(trimmed(values), some)).as_py():
+                self._seen.add(form)
         if self._may_be_numbers:
             cells = trimmed(values)
             if pc.any(pc.match_substring_regex(cells, _PADDED)).as_py():
@@ -209,6 +226,7 @@ class _Column:
             labels=None if self._labels is None else tuple(sorted(self._labels)),
             numbers=held,
             dates=self._days if self._may_be_dates else None,
+            written=next((form for form in _FORMS if form in self._forms & self._seen), None),
         )
 
 
