@@ -50,6 +50,7 @@ _TIMES = {"coerce_int96_timestamp_unit": "ms"}
 _SPACED_BYTES = 1 << 18
 #: Bytes without a quote that are looked through at a time: nobody else runs meanwhile.
 _NEAR = 1 << 23
+_SAVED = 'save the file as UTF-8, or declare what a table\'s is in, such as "encoding": "cp1252"'
 _NO_RECORDS = "the file holds a header and no records"
 _DAMAGED = "the file is not Parquet, or is truncated or damaged: write it again"
 _BLANK = re.compile(r"(?:[ \t]*[\r\n])*")
@@ -217,9 +218,7 @@ def text_layout(path: Path, separators: str, names: Sequence[str] = ()) -> TextL
     blank = len(re.findall(r"\r\n|\r|\n", text[: len(text) - len(stripped)]))
     line = re.split(r"[\r\n]", stripped, maxsplit=1)[0]
     if "\ufffd" in line:
-        raise InvalidDataset(
-            "the first line is not valid UTF-8: save the file as UTF-8, or declare its encoding if it is a table's"
-        )
+        raise InvalidDataset(f"the first line is not valid UTF-8: {_SAVED}")
     likely = next((mark for mark in separators if re.search(_MARKS.get(mark, mark), line)), separators[0])
     layouts = [_layout(stripped, line, blank, mark) for mark in [likely, *separators.replace(likely, "")]]
     known = [layout for layout in layouts if layout is not None]
@@ -336,7 +335,7 @@ def _text_problem(message: str, width: int, first: int, skipped: int) -> Invalid
     if "UTF8" in message or "UTF-8" in message:
         found = re.search(r"Row #(\d+)", message)
         where = f"row {int(found[1]) - skipped}" if found else f"a row after row {first - 1}"
-        return InvalidDataset(f"{where} is not valid UTF-8: save the file as UTF-8")
+        return InvalidDataset(f"{where} is not valid UTF-8: {_SAVED}")
     if "Could not skip" in message or "Empty CSV" in message:
         return InvalidDataset(_NO_RECORDS)
     if "straddling" in message or "block" in message:
