@@ -24,7 +24,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.tensor import Members
 from app.spaces.values import Values
 from app.sql.source import Source
-from app.sql.table import Constant, Table, as_json, constant, number, whole_date
+from app.sql.table import Constant, Table, as_json, constant, number, truth, whole_date
 
 #: Comparisons as the contract calls them, what they are when they are denied, and when the sides change places.
 _WORDS: dict[type[exp.Expr], str] = {exp.GTE: "ge", exp.GT: "gt", exp.LT: "lt", exp.LTE: "le"}
@@ -164,8 +164,12 @@ class _Reading:
                 return self._listed(node, values, listed, true)
             case exp.Is() if isinstance(node.expression, exp.Null):
                 return self._null(node, true ^ bool(node.args.get("negate")))
+            case exp.Is() if isinstance(node.expression, exp.Boolean):
+                return self._is(node, true ^ bool(node.args.get("negate")))
             case exp.Boolean():
                 return {} if bool(node.this) == true else Never(node)
+            case exp.Column():
+                return self._alone(node, true)
             case exp.Like() | exp.ILike() | exp.RegexpLike() | exp.SimilarTo():
                 self._source.refuse(node, "texts are not searched", "list the values with IN")
         return self._source.refuse(
@@ -236,6 +240,22 @@ class _Reading:
             if len(others)
             else Never(node)
         )
+
+    def _alone(self, node: exp.Column, true: bool) -> Found:
+        """A column of truth values."""
+        values = self._table.column(self._source, node, at=node)
+        told = truth(values.attribute, True)
+        if told is None:
+            self._source.refuse(node, "a column alone is no condition", "compare it with a value that it has")
+        return self._listed(node, values, [told], true)
+
+    def _is(self, node: exp.Is, true: bool) -> Found:
+        """``IS TRUE`` and ``IS FALSE``, of which a record without a value is neither."""
+        values = self._table.column(self._source, node.this, at=node)
+        found = self._listed(node, values, [constant(self._source, node.expression, values.attribute)], true)
+        if true or not values.attribute.missing:
+            return found
+        return self._any(node, [found, {values.attribute.name: None}])
 
     def _null(self, node: exp.Is, true: bool) -> Found:
         values = self._table.column(self._source, node.this, at=node)

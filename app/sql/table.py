@@ -94,7 +94,11 @@ def constant(source: Source, node: exp.Expr, attribute: Attribute) -> Constant:
             source.refuse(node, "of types there is DATE alone", "say DATE '2020-01-31', or leave the type out")
         inner = inner.this
     if isinstance(inner, exp.Boolean):
-        source.refuse(node, "no column has TRUE or FALSE", "write a value that DESCRIBE tells, a text in quotes")
+        told = truth(attribute, bool(inner.this))
+        if told is None:
+            hint = "write a value that DESCRIBE tells, a text in quotes"
+            source.refuse(node, f"{attribute.name} has not TRUE and FALSE", hint)
+        return told
     if not isinstance(inner, exp.Literal):
         source.refuse(node, "a column is compared with a constant", "write a number, a text or DATE '2020-01-31'")
     text = str(inner.this)
@@ -106,6 +110,15 @@ def constant(source: Source, node: exp.Expr, attribute: Attribute) -> Constant:
     if numeric or sign < 0:
         source.refuse(node, f"{attribute.name} has numbers", "compare it with a number, without quotes")
     return text
+
+
+def truth(attribute: Attribute, value: bool) -> Constant | None:
+    """What stands for true or false among an attribute's values: a text that says so, or a code of two; None where
+    nothing does."""
+    if attribute.kind == "codes":
+        return int(value) if attribute.places == 2 else None
+    said = {text.lower(): text for text in attribute.values or () if isinstance(text, str)}
+    return said[str(value).lower()] if said.keys() == {"false", "true"} else None
 
 
 def as_json(number: Fraction) -> int | float:

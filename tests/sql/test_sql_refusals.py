@@ -49,7 +49,10 @@ def select(statement: str) -> Select:
 #: By statement what the refusal points at, and a part of what it says; {} marks the place.
 REFUSED = {
     "SELECT {*} FROM survey": "records are not shown",
-    "SELECT COUNT(*) FROM survey WHERE {sex} = TRUE": "TRUE or FALSE",
+    "SELECT COUNT(*) FROM survey WHERE {sex} = TRUE": "sex has not TRUE and FALSE",
+    "SELECT COUNT(*) FROM survey WHERE {sex} IS NOT FALSE": "sex has not TRUE and FALSE",
+    "SELECT COUNT(*) FROM survey WHERE {sex}": "a column alone is no condition",
+    "SELECT COUNT(*) FROM survey WHERE NOT {code} AND 1 = 1": "a column alone is no condition",
     "SELECT {sex} FROM survey": "GROUP BY",
     "SELECT {SUM}(hours) OVER () FROM survey": "windows",
     "SELECT {COUNT}(*) FILTER (WHERE code = 1) FROM survey": "FILTER",

@@ -48,12 +48,13 @@ _SPEC = parse_spec(
             {"name": "joined", "dates": ["2019-03-01", "2020-06-30"], "by": "month", "missing": True},
             {"name": "born", "dates": ["2019-12-20", "2020-02-10"], "by": "day", "missing": True},
             {"name": "since", "dates": ["2010-01-01", "2013-12-31"], "by": "year"},
+            {"name": "active", "values": ["true", "false"], "missing": True},
         ],
     }
 )
 TABLE = Table(_SPEC, table_space(_SPEC))  # type: ignore[arg-type]
-_TYPES = {"sex": "VARCHAR", "Score": "DOUBLE", "joined": "DATE", "born": "DATE", "since": "DATE"}
-_MISSING = ("sex", "age", "code", "hours", "joined", "born")
+_TYPES = {"sex": "VARCHAR", "Score": "DOUBLE", "joined": "DATE", "born": "DATE", "since": "DATE", "active": "BOOLEAN"}
+_MISSING = ("sex", "age", "code", "hours", "joined", "born", "active")
 #: Refusals of statements that select nothing, and of such that the contract does not answer as one table.
 _NOTHING = ("whatever the data", "reversed or empty", "selects none of the records")
 _UNASKED = ("combinations of values", "single group", "two cells or more")
@@ -88,6 +89,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "joined": _dates("2019-03-01", "2020-06-30"),
     "born": _dates("2019-12-20", "2020-02-10"),
     "since": _dates("2010-01-01", "2013-12-31"),
+    "active": st.booleans(),
 }
 
 
@@ -106,6 +108,8 @@ def _drawn(seed: int) -> list[Record]:
         if name in days:
             first, last = (datetime.date.fromisoformat(text).toordinal() for text in days[name])
             return datetime.date.fromordinal(random.randint(first, last))
+        if name == "active":
+            return random.random() < 0.5
         if name in ("sex", "hours"):
             return random.choice(_HOURS if name == "hours" else ["female", "male", "other"])
         low, high = {"region": (1, 3), "age": (15, 45), "kids": (0, 6), "code": (0, 4), "Score": (-4, 4)}[name]
@@ -116,7 +120,7 @@ def _drawn(seed: int) -> list[Record]:
 
 def _place(name: str, value: Any) -> int:
     """The place of a value on its axis, told from the declaration by hand."""
-    lengths = {"sex": 3, "age": 6, "code": 5, "hours": 41, "joined": 16, "born": 53}
+    lengths = {"sex": 3, "age": 6, "code": 5, "hours": 41, "joined": 16, "born": 53, "active": 2}
     if value is None:
         return lengths[name]
     match name:
@@ -136,6 +140,8 @@ def _place(name: str, value: Any) -> int:
             return (value - datetime.date(2019, 12, 20)).days
         case "since":
             return int(value.year - 2010)
+        case "active":
+            return int(not value)
     return int(value)
 
 
@@ -153,6 +159,9 @@ def _leaf(draw: st.DrawFn) -> str:
         return draw(st.sampled_from(["1 = 1", "1 = 0", "1 <> 1", "0.5 <> 1", "TRUE", "FALSE", f"{column} IN (NULL)"]))
     if form == "null":
         return f"{column} IS {draw(st.sampled_from(['', 'NOT ']))}NULL"
+    if name == "active":
+        word = draw(st.sampled_from(["", "= TRUE", "<> FALSE", "= FALSE", "IS TRUE", "IS NOT TRUE", "IS NOT FALSE"]))
+        return f"{column} {word}"
     if name == "sex":
         listed = ", ".join(f"'{v}'" for v in draw(st.lists(_VALUES["sex"], min_size=1, max_size=3)))
         listed += draw(st.sampled_from(["", "", ", NULL"]))
@@ -578,3 +587,21 @@ def test_conditions_are_said_plainly(condition: str, expected: dict[str, Any]) -
     select = translate(f'SELECT COUNT(*) FROM "made-up" WHERE {condition}', TABLE)
     assert isinstance(select, Select)
     assert select.questions[0]["where"] == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "value"), [("flag", 1), ("NOT flag", 0), ("flag = TRUE", 1), ("flag IS FALSE", 0), ("flag <> TRUE", 0)]
+)
+def test_codes_of_two_are_truth_values(condition: str, value: int) -> None:
+    """As a file's false and true are read as these. Would catch one that is turned round."""
+    spec = parse_spec(
+        {
+            "name": "t",
+            "kind": "table",
+            "budget": {"epsilon": 1.0, "delta": 1e-9},
+            "attributes": [{"name": "flag", "size": 2}],
+        }
+    )
+    found = translate(f"SELECT COUNT(*) FROM t WHERE {condition}", Table(spec, table_space(spec)))  # type: ignore[arg-type]
+    assert isinstance(found, Select)
+    assert [dict(question["where"]) for question in found.questions] in ([{"flag": value}], [{"flag": [value]}])
