@@ -602,6 +602,7 @@ def test_codes_of_two_are_truth_values(condition: str, value: int) -> None:
             "attributes": [{"name": "flag", "size": 2}],
         }
     )
-    found = translate(f"SELECT COUNT(*) FROM t WHERE {condition}", Table(spec, table_space(spec)))  # type: ignore[arg-type]
+    table = Table(spec, table_space(spec))  # type: ignore[arg-type]
+    found = translate(f"SELECT COUNT(*) FROM t WHERE {condition}", table)
     assert isinstance(found, Select)
     assert [dict(question["where"]) for question in found.questions] in ([{"flag": value}], [{"flag": [value]}])
