@@ -58,7 +58,26 @@ def server_of_run() -> str:
 
 
 def launch(folder: Path, port: int = 0) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a cluster that writes to a folder; it, and the port that it answers on."""
+    """Start a cluster that writes to a folder; it, and the port that it answers on.
+
+    A process that was forked beside threads of gRPC may be ended by its handlers before it is Java's: it has written
+    nothing then, and is started once more.
+    """
+    for last in (False, True):
+        process, log = _started(folder, port)
+        while not (found := re.search(rb"server started at: 127\.0\.0\.1:([0-9]+)", log.read_bytes())):
+            if process.poll() is not None and process.returncode < 0 and not (last or log.read_bytes()):
+                break
+            assert process.poll() is None, f"it ended with {process.returncode}: {log.read_text()[-2000:]}"
+            time.sleep(0.1)
+        if found:
+            break
+    assert found
+    return process, int(found[1])
+
+
+def _started(folder: Path, port: int) -> tuple[subprocess.Popen[bytes], Path]:
+    """A process of Java, and where it writes its log."""
     (jars,) = (kept.ROOT / ".spark" / "lib").glob("python*/site-packages/pyspark/jars")
     settings = _SETTINGS | {
         "spark.connect.grpc.binding.port": str(port),
@@ -83,10 +102,7 @@ def launch(folder: Path, port: int = 0) -> tuple[subprocess.Popen[bytes], int]:
             env={**os.environ, "SPARK_CONNECT_AUTHENTICATE_TOKEN": TOKEN},
             preexec_fn=end_with_tests,
         )  # fmt: skip
-    while not (found := re.search(rb"server started at: 127\.0\.0\.1:([0-9]+)", log.read_bytes())):
-        assert process.poll() is None, f"it ended with {process.returncode}: {log.read_text()[-2000:]}"
-        time.sleep(0.1)
-    return process, int(found[1])
+    return process, log
 
 
 def url_of(port: int) -> str:

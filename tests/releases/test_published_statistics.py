@@ -124,8 +124,14 @@ STATISTICS: list[JSON] = [
     {"type": "mean", "of": "income", "group_by": ["sex"], "weighted": True},
     {"type": "share", "of": {"sex": "f"}, "group_by": ["q"], "weighted": True},
 ]
-#: Of 8,008 numbers, each time that it is asked.
-BY_INCOME: JSON = {"type": "marginal", "attributes": ["sex", "q", "income"], "bins": {"income": list(range(1001))}}
+#: Of 804,000 numbers.
+OF_MANY: JSON = {
+    "type": "quantile",
+    "of": "w",
+    "q": [round(0.01 * k, 2) for k in range(1, 100)] + [0.995],
+    "group_by": ["sex", "q", "income"],
+    "bins": {"income": list(range(1, 1001))},
+}
 ASKED = [BY_SEX, *STATISTICS[:4], SHARE, *STATISTICS[4:]]
 
 
@@ -324,7 +330,7 @@ class TestOverHttp:
             ({"tables": [STATISTICS[0]], "epsilon": 1}, "statistics"),
             ({"tables": [{"type": "mean", "of": "sex"}]}, "question 1 of"),
             ({"tables": [BY_SEX, {**STATISTICS[0], "where": {"q": "x"}}]}, "question 2 of"),
-            ({"tables": [BY_INCOME] * 1024}, "at most 4,194,304 numbers"),
+            ({"tables": [OF_MANY] * 6}, "at most 4,194,304 numbers"),
             ({"method": "gaussian", "epsilon": 1, "workload": {"queries": [STATISTICS[0]]}}, "published"),
         ],
     )

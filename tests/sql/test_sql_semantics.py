@@ -590,7 +590,8 @@ def test_conditions_are_said_plainly(condition: str, expected: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(
-    ("condition", "value"), [("flag", 1), ("NOT flag", 0), ("flag = TRUE", 1), ("flag IS FALSE", 0), ("flag <> TRUE", 0)]
+    ("condition", "value"),
+    [("flag", 1), ("NOT flag", 0), ("flag = TRUE", 1), ("flag IS FALSE", 0), ("flag <> TRUE", 0)],
 )
 def test_codes_of_two_are_truth_values(condition: str, value: int) -> None:
     """As a file's false and true are read as these. Would catch one that is turned round."""
