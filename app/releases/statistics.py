@@ -59,7 +59,8 @@ def told(
 def _told(asked: CompiledStatistic, statistics: Statistics) -> Told:
     """As a session shows it, on the grid of its answers."""
     found = statistics.shown(asked, CONFIDENCE, adaptive=False)
-    return Told(asked, _ordered(asked, found.holding(_rounded(asked, found.values)), _rounded(asked, found.values)))
+    values = _rounded(asked, found.values)
+    return Told(asked, _ordered(asked, found.holding(values), values))
 
 
 def _share(asked: CompiledShare, statistics: Statistics, made: Answers) -> Told:
