@@ -93,7 +93,8 @@ class ColumnSummary:
         labels: the different texts, in order; None for more than :data:`MOST_LABELS`, or ones that are too long.
         numbers: where every filled cell is a number.
         dates: the first and the last, where every filled cell is an ISO date.
-        written: which of :data:`WRITTEN` every filled cell is; None where they are none of these.
+        written: which of :data:`WRITTEN` every filled cell is, where they are no numbers or dates as they stand; None
+            where they are none of these.
     """
 
     name: str

@@ -219,14 +219,16 @@ class _Column:
         if self._may_be_numbers and self._extremes is not None:
             few = None if self._few is None else tuple(sorted(self._few))
             held = Numbers(*self._extremes, decimals=self._decimals, few=few)
+        dates = self._days if self._may_be_dates else None
+        otherwise = [form for form in _FORMS if form in self._forms & self._seen and held is None and dates is None]
         return ColumnSummary(
             self._name,
             self._filled,
             self._empty,
             labels=None if self._labels is None else tuple(sorted(self._labels)),
             numbers=held,
-            dates=self._days if self._may_be_dates else None,
-            written=next((form for form in _FORMS if form in self._forms & self._seen), None),
+            dates=dates,
+            written=otherwise[0] if otherwise else None,
         )
 
 
