@@ -126,14 +126,14 @@ def check(lines: Sequence[bytes], manifest: Mapping[str, Any], tables: Mapping[i
         problems.append(f"the manifest says what none does: {', '.join(sorted(set().union(*unknown)))[:200]}")
     found, same, space = {}, True, opening.dataset.space
     assert isinstance(space, TableSpace)
-    for number, answers in enumerate(outcome.answers, start=1):
+    for number, (answers, table) in enumerate(zip(outcome.answers, job.workload.tables, strict=True), start=1):
         if hashlib.sha256(tables[number]).hexdigest() != told[number - 1]["sha256"]:
             problems.append(f"table {number} is not the one that the manifest names")
         columns = _columns(tables[number], space, answers)
         if columns is None:
             problems.append(f"table {number} has not the rows and columns of its question")
             continue
-        due = stated(space, job.workload, opening.request.workload.workload, number, _sum(columns, answers))
+        due = stated(space, table, number, opening.request.workload.workload, _sum(columns, answers))
         due |= {"attributes": list(labels_of(space, answers)), "rows": len(columns["value"])}
         if {name: told[number - 1][name] for name in due} != due:
             problems.append(f"the manifest says of table {number} what it is not")
@@ -251,12 +251,8 @@ def _amiss(columns: Mapping[str, Array], answers: Told) -> Iterator[str]:
     if answers.steps is not None:
         # Some records lie in other cells on another machine.
         slack = np.maximum(slack, np.minimum(width, max(_FEW_MOVED, len(values)) * answers.steps))
-    for name, due in {**_own(answers), "standard_error": estimates.standard_errors}.items():
-        near = np.abs(columns[name] - due) <= slack
-        far = ~(near | (np.isnan(columns[name]) & np.isnan(due)))
-        if far.any():
-            row = int(np.flatnonzero(far)[0])
-            yield f"{name} of row {row + 1} is {columns[name][row]:g}, and {due[row]:g} follows"
+    own = {**_own(answers), "standard_error": estimates.standard_errors}
+    yield from _wrong(columns, own, {name: ~_alike(columns[name], due, slack) for name, due in own.items()})
 
 
 def _off(columns: Mapping[str, Array], answers: Answers, impossible: Array | None) -> Iterator[str]:
@@ -285,11 +281,21 @@ def _off(columns: Mapping[str, Array], answers: Answers, impossible: Array | Non
         "high": (highs > most) | (highs < below),
         "standard_error": ~np.isclose(columns["standard_error"], errors, rtol=1e-6, atol=0, equal_nan=True),
     }
-    for name, far in wrong.items():
-        if far.any():
-            row = int(np.flatnonzero(far)[0])
-            follows = {**own, "standard_error": errors}[name][row]
-            yield f"{name} of row {row + 1} is {columns[name][row]:g}, and {follows:g} follows"
+    yield from _wrong(columns, {**own, "standard_error": errors}, wrong)
+
+
+def _alike(found: Array, due: Array, slack: Array) -> Array:
+    """Which numbers are as near as that, or are none on both sides."""
+    alike: Array = (np.abs(found - due) <= slack) | (np.isnan(found) & np.isnan(due))
+    return alike
+
+
+def _wrong(columns: Mapping[str, Array], own: Mapping[str, Array], far: Mapping[str, Array]) -> Iterator[str]:
+    """Of each column the first number that is too far from the one that is computed here."""
+    for name, rows in far.items():
+        if rows.any():
+            row = int(np.flatnonzero(rows)[0])
+            yield f"{name} of row {row + 1} is {columns[name][row]:g}, and {own[name][row]:g} follows"
 
 
 def _disagreeing(outcome: Outcome, found: Mapping[int, Array]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from app.releases.workloads import Cuts, Marginals, Ranges, Sums, Workload
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal, Partition
 from app.spaces.queries.forms import kind_of
-from app.spaces.queries.registry import from_canonical, parse_query
+from app.spaces.queries.registry import from_canonical, is_statistic, parse_query
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
 from app.spaces.questions import Cells, Sum, check_told
@@ -31,8 +31,6 @@ MOST_MARGINALS, MOST_NUMBERS = 1 << 14, 1 << 26
 MOST_VALUES, VALUE_BYTES = 1 << 22, 192
 #: The kinds of recorded questions that may ask for counts.
 _COUNTED = ("marginal", "predicate", "product", "local", "hierarchy")
-#: Those that are statistics.
-_STATISTICS = ("sum", "mean", "variance", "quantile", "share", "ratio")
 
 
 def too_many_values(space: Space, name: str) -> str | None:
@@ -139,7 +137,7 @@ def counts_records(question: Sum | Cells) -> bool:
 def is_published(space: Space, form: Mapping[str, Any]) -> bool:
     """Whether a question of this canonical form asks for what a publication holds: counts of a table's records, or a
     statistic of them."""
-    if not isinstance(space, TableSpace) or kind_of(form) not in (*_COUNTED, *_STATISTICS):
+    if not isinstance(space, TableSpace) or not (kind_of(form) in _COUNTED or is_statistic(form)):
         return False
     found = from_canonical(space, form, {})
     if isinstance(found, CompiledStatistic):

@@ -16,9 +16,10 @@ from app.constructions.base import MarginalConstruction
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
 from app.measurements.record import Measurement, those
-from app.measurements.strategies.tables import TableStrategy
+from app.measurements.strategies.tables import Moment, TableStrategy
 from app.measurements.strategy import Strategy
 from app.patience import Progress
+from app.policies.statistics import take_in
 from app.releases.edge_results import EdgeValues, edge_values
 from app.releases.noisy_blocks import NoisyBlocks
 from app.releases.power import low_rank
@@ -120,12 +121,12 @@ def finish(job: Job, progress: Progress) -> Outcome:
     if job.construction is not None:
         return _learnt(job, job.construction, progress)
     releases = those((*job.known, *job.made), TableStrategy)
+    if job.method == "publication":
+        return _published(job, job.workload, releases, progress)
     residuals = job.empty.knowing(releases)
     if job.method == "projection":
         answers, converged = nearest(job.workload, residuals, releases, progress)
         return Outcome(answers, converged=converged)
-    if job.method == "publication":
-        return _published(job, job.workload, residuals, releases, progress)
     if job.method == "synthetic_table":
         made = synthetic(job.workload, residuals, releases, job.options.get("records"), job.seed, progress)
         summary = {"records": len(made.records.codes), "seed": job.seed, "discrepancy": made.discrepancy}
@@ -134,28 +135,25 @@ def finish(job: Job, progress: Progress) -> Outcome:
 
 
 def _published(
-    job: Job,
-    workload: TableWorkload,
-    residuals: Residuals,
-    measured: Sequence[Measurement[TableStrategy]],
-    progress: Progress,
+    job: Job, workload: TableWorkload, measured: Sequence[Measurement[TableStrategy]], progress: Progress
 ) -> Outcome:
     """Tables of counts that agree, and statistics beside them."""
+    residuals, moments = job.empty.fresh(), dict[Moment, Residuals]()
+    for measurement in measured:
+        take_in(measurement, residuals, moments)
     made = published(workload.counted, residuals, job.seed, progress)
     counts, shares = made.answers[: len(workload.questions)], made.answers[len(workload.questions) :]
-    statistics = told(workload, job.empty, measured, shares)
-    numbers = [place for place in range(len(workload.tables)) if place not in statistics]
-    answers: list[Answers | Told] = [*counts]
-    for place, each in sorted(statistics.items()):
-        answers.insert(place, each)
+    statistics = told(workload, residuals, moments, shares)
+    answers = workload.in_order(counts, statistics)
     summary: dict[str, Any] = {"records": len(made.records.codes), "seed": job.seed, "tables": len(answers)}
     if statistics:
         untold = [place + 1 for place, each in sorted(statistics.items()) if np.isnan(each.estimates.values).all()]
         summary["untold"] = untold
     if (within := job.options.get("within")) is not None:
         lacking = missing(workload.questions, residuals, within, job.unit_epsilon)
+        numbers = [place + 1 for place in range(len(answers)) if place not in statistics]
         summary["within"] = within
-        summary["missing"] = [each.document() | {"table": numbers[each.table - 1] + 1} for each in lacking]
+        summary["missing"] = [each.document() | {"table": numbers[each.table - 1]} for each in lacking]
     return Outcome(answers, agreeing=True, summary=summary, converged=made.converged)
 
 

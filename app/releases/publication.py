@@ -215,18 +215,17 @@ def notes_of(workload: TableWorkload) -> list[str]:
 
 
 def stated(
-    space: TableSpace, workload: TableWorkload, asked: WorkloadRequest, number: int, total: int | None
+    space: TableSpace, table: Question | CompiledStatistic, number: int, asked: WorkloadRequest, total: int | None
 ) -> dict[str, Any]:
     """What a manifest says that a table of a publication is of.
 
     Args:
         space: of the data set.
-        workload: of the publication.
-        asked: the same in words.
+        table: what it answers.
         number: of the table, from 1 on.
+        asked: all that is published, in words.
         total: the sum of its values.
     """
-    table = workload.tables[number - 1]
     if isinstance(table, CompiledStatistic):
         listed = asked.queries or asked.recorded or ()
         return {"question": listed[number - 1], "counts": None, "sum": None}

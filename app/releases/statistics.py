@@ -17,9 +17,8 @@ import numpy as np
 
 from app.estimation.intervals import Estimates
 from app.estimation.tables.residuals import Residuals
-from app.measurements.record import Measurement
-from app.measurements.strategies.tables import Moment, TableStrategy
-from app.policies.statistics import Statistics, take_in
+from app.measurements.strategies.tables import Moment
+from app.policies.statistics import Statistics
 from app.policies.table import Funds, Policy
 from app.releases.table_results import CONFIDENCE, Answers, Told
 from app.releases.workloads import TableWorkload
@@ -32,22 +31,16 @@ _NOTHING = Funds(order=2.0, renyi=0.0, epsilon=0.0, pure=False, questions=None)
 
 
 def told(
-    workload: TableWorkload,
-    empty: Residuals,
-    measured: Sequence[Measurement[TableStrategy]],
-    shares: Sequence[Answers],
+    workload: TableWorkload, counts: Residuals, moments: dict[Moment, Residuals], shares: Sequence[Answers]
 ) -> dict[int, Told]:
     """The answers of a workload's statistics, by their places among all that is asked.
 
     Args:
         workload: of the publication.
-        empty: residuals of the table of which nothing is measured.
-        measured: all that was.
+        counts: residuals that have taken in all that was measured of counts.
+        moments: the same of every moment of numbers.
         shares: of each share the counts of made records in the cells that it tells apart.
     """
-    counts, moments = empty.fresh(), dict[Moment, Residuals]()
-    for measurement in measured:
-        take_in(measurement, counts, moments)
     statistics = Statistics(Policy(counts, _NOTHING), moments)
     made = iter(shares)
     return {

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -19,6 +20,9 @@ from app.spaces.partition import Marginal, Partition
 from app.spaces.queries.share import CompiledShare
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.questions import Cells, Sum
+
+C = TypeVar("C")
+S = TypeVar("S")
 
 
 class TableWorkload(ABC):
@@ -35,8 +39,12 @@ class TableWorkload(ABC):
     @property
     def tables(self) -> Sequence[Sum | Cells | CompiledStatistic]:
         """All that is asked, in its order."""
-        counts, places = iter(self.questions), range(len(self.questions) + len(self.statistics))
-        return [self.statistics[place] if place in self.statistics else next(counts) for place in places]
+        return self.in_order(self.questions, self.statistics)
+
+    def in_order(self, counts: Sequence[C], statistics: Mapping[int, S]) -> list[C | S]:
+        """What belongs to each question for counts, and to each statistic by its place, in the order of all of them."""
+        own, places = iter(counts), range(len(counts) + len(statistics))
+        return [statistics[place] if place in statistics else next(own) for place in places]
 
     @property
     def counted(self) -> TableWorkload:

@@ -115,11 +115,11 @@ def manifest(
         {
             "table": number,
             "attributes": _attributes(each),
-            **stated(space, plan.workload, asked, number, pc.sum(each.column("value")).as_py()),
+            **stated(space, table_of, number, asked, pc.sum(each.column("value")).as_py()),
             "rows": len(each),
             "sha256": digest(each),
         }
-        for number, each in numbered(table)
+        for (number, each), table_of in zip(numbered(table), plan.workload.tables, strict=True)
     ]
     document = {
         "format": FORMAT,

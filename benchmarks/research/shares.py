@@ -157,11 +157,11 @@ def printed(ours: Ours, questions: list[Words], seed: int) -> tuple[list[Estimat
     dataset = ours.session.dataset
     workload = compiled(dataset.space, WorkloadRequest(queries=questions), published=True)
     assert isinstance(workload, TableWorkload)
-    empty, measured = residuals_of(dataset.space, dataset.records), [each.measurement for each in ours.made]
-    tables = those(measured, TableStrategy)
-    made = published(workload.counted, empty.knowing(tables), seed, lambda part: None)
-    found = told_of(workload, empty, tables, made.answers)
-    free = Statistics(Policy(empty.knowing(tables), Funds(2.0, 0.0, 0.0, pure=False, questions=None)), {})
+    counts = residuals_of(dataset.space, dataset.records)
+    counts = counts.knowing(those([each.measurement for each in ours.made], TableStrategy))
+    made = published(workload.counted, counts, seed, lambda part: None)
+    found = told_of(workload, counts, {}, made.answers)
+    free = Statistics(Policy(counts, Funds(2.0, 0.0, 0.0, pure=False, questions=None)), {})
     alone = [query.ordered(free.shown(query, 0.95, adaptive=False).values) for query in workload.statistics.values()]
     return [found[place].estimates for place in range(len(questions))], alone
 

@@ -60,8 +60,7 @@ def server_of_run() -> str:
 def launch(folder: Path, port: int = 0) -> tuple[subprocess.Popen[bytes], int]:
     """Start a cluster that writes to a folder; it, and the port that it answers on.
 
-    A process that was forked beside threads of gRPC may be ended by its handlers before it is Java's: it has written
-    nothing then, and is started once more.
+    One that a signal ends before it has written anything, as was seen beside many other tests, is started once more.
     """
     for last in (False, True):
         process, log = _started(folder, port)

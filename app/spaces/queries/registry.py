@@ -23,7 +23,7 @@ from app.spaces.queries.hierarchy import HierarchyQuery
 from app.spaces.queries.predicate import ProductQuery
 from app.spaces.queries.ratio import RatioQuery
 from app.spaces.queries.request import Request
-from app.spaces.queries.statistic import SumQuery, VarianceQuery
+from app.spaces.queries.statistic import GroupedQuery, SumQuery, VarianceQuery
 from app.spaces.queries.weighted import MarginalQuery, MeanQuery, PredicateQuery, QuantileQuery, ShareQuery
 from app.spaces.query import Blobs, Query
 from app.spaces.space import Space
@@ -75,6 +75,15 @@ def is_table(asked: Any) -> bool:
         or bool(asked.get("group_by"))
         or (isinstance(several, list) and len(several) > 1)
     )
+
+
+def is_statistic(form: Any) -> bool:
+    """Whether any JSON says that it is the canonical form of a statistic of records, or of groups of them.
+
+    Raises:
+        InvalidQuery: when it says nothing.
+    """
+    return issubclass(_KINDS.get(kind_of(form), Request), GroupedQuery)
 
 
 def from_canonical(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query:

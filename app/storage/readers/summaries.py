@@ -159,12 +159,8 @@ class _Column:
 
     def _add_texts(self, values: Any, decimal_comma: bool) -> None:
         self._add_labels(values)
-        for form in tuple(self._forms):
-            every, some = _FORMS[form]
-            if not pc.all(pc.match_substring_regex(trimmed(values), every)).as_py():
-                self._forms.discard(form)
-            elif pc.any(pc.match_substring_regex(trimmed(values), some)).as_py():
-                self._seen.add(form)
+        if self._forms:
+            self._look_at_forms(trimmed(values))
         if self._may_be_numbers:
             cells = trimmed(values)
             if pc.any(pc.match_substring_regex(cells, _PADDED)).as_py():
@@ -179,6 +175,14 @@ class _Column:
                 self._add_days([_day(text) for text in values.to_pylist()])
             except ValueError:
                 self._may_be_dates = False
+
+    def _look_at_forms(self, cells: Any) -> None:
+        for form in tuple(self._forms):
+            every, some = _FORMS[form]
+            if not pc.all(pc.match_substring_regex(cells, every)).as_py():
+                self._forms.discard(form)
+            elif form not in self._seen and pc.any(pc.match_substring_regex(cells, some)).as_py():
+                self._seen.add(form)
 
     def _add_labels(self, values: Any) -> None:
         if self._labels is None:
@@ -220,7 +224,8 @@ class _Column:
             few = None if self._few is None else tuple(sorted(self._few))
             held = Numbers(*self._extremes, decimals=self._decimals, few=few)
         dates = self._days if self._may_be_dates else None
-        otherwise = [form for form in _FORMS if form in self._forms & self._seen and held is None and dates is None]
+        plain = held is not None or dates is not None
+        forms = [] if plain else [form for form in _FORMS if form in self._forms & self._seen]
         return ColumnSummary(
             self._name,
             self._filled,
@@ -228,7 +233,7 @@ class _Column:
             labels=None if self._labels is None else tuple(sorted(self._labels)),
             numbers=held,
             dates=dates,
-            written=otherwise[0] if otherwise else None,
+            written=forms[0] if forms else None,
         )
 
 
