@@ -22,6 +22,7 @@ from app.declarations.drafts import MOST_CHARACTERS, MOST_LABELS, ColumnSummary,
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import parse_spec
 from app.storage.readers import column_names, read_private, summarise
+from app.storage.readers import summaries as summaries_of
 from app.storage.readers.summaries import MOST_COLUMNS
 from tests.kit.reading import ROOMY, SECRET
 
@@ -143,6 +144,15 @@ class TestText:
         assert found.written == written
         assert found.numbers is None
         assert found.dates is None
+
+    def test_what_comes_later_is_written_so_too(self) -> None:
+        """Catches a column that is judged by the cells of one batch."""
+        column = summaries_of._Column("x", ())
+        column.add(pa.array(["31.12.1999"]), decimal_comma=False)
+        assert column.summary().written == "days"
+        column.add(pa.array(["tomorrow"]), decimal_comma=False)
+        column.add(pa.array(["1.2.2020"]), decimal_comma=False)
+        assert column.summary().written is None
 
     def test_many_labels_and_long_ones_are_forgotten(self, summaries: Summarise) -> None:
         """Catches memory that grows with the file."""

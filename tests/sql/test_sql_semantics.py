@@ -607,3 +607,22 @@ def test_codes_of_two_are_truth_values(condition: str, value: int) -> None:
     found = translate(f"SELECT COUNT(*) FROM t WHERE {condition}", table)
     assert isinstance(found, Select)
     assert [dict(question["where"]) for question in found.questions] in ([{"flag": value}], [{"flag": [value]}])
+
+
+@pytest.mark.parametrize(
+    ("condition", "where"),
+    [
+        ("active IS NOT TRUE", {"not": {"active": "true"}}),
+        ("active IS NOT FALSE", {"not": {"active": "false"}}),
+        ("NOT (active IS TRUE)", {"not": {"active": "true"}}),
+        ("active IS TRUE", {"active": "true"}),
+        ("NOT active", {"active": "false"}),
+        ("active <> TRUE", {"active": "false"}),
+    ],
+)
+def test_what_has_no_value_is_neither_true_nor_false(condition: str, where: dict[str, Any]) -> None:
+    """Would catch records without a value among those that a comparison is true of, or left out where it is denied."""
+    found = translate(f'SELECT COUNT(*) FROM "made-up" WHERE {condition}', TABLE)
+    assert isinstance(found, Select)
+    (asked,) = (parse_query(question).compiled(TABLE.space) for question in found.questions)
+    assert asked.canonical == parse_query({"type": "predicate", "where": where}).compiled(TABLE.space).canonical
